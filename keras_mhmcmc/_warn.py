@@ -32,4 +32,4 @@ def warn(message: str) -> None:
 
 def _is_inside(frame: types.FrameType) -> bool:
     package = frame.f_globals.get("__name__", "").partition(".")[0]
-    return package in ("keras_mhmcmc", "keras")
+    return package in ("keras_mhmcmc", "keras", "contextlib")  # of decorators

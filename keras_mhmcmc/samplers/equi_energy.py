@@ -78,11 +78,13 @@ burn-in eps_k is fixed: the target of a chain that goes on adapting is not known
 """
 
 import dataclasses
-import functools
 import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
+import numpy as np
+
+from keras_mhmcmc import _validate
 from keras_mhmcmc._types import Array
 from keras_mhmcmc._types import Tensor
 from keras_mhmcmc.samplers import base
@@ -94,6 +96,8 @@ from keras_mhmcmc.samplers.parts.tensors import ops
 
 WINDOW = 50  # proposals between two changes of a step size
 FACTOR = 1.25
+TARGET_ACCEPTANCE = 0.2, 0.5  # lowest and highest share of accepted local moves
+_ALPHA = _validate.Interval(0.0, 1.0, low_open=True, high_open=False)
 REFRESH = 0.3  # share of the steps without a jump that propose a new batch
 
 _MOVES = ("accepted", "proposed", "jump_accepted", "jump_proposed")
@@ -137,21 +141,37 @@ class EquiEnergy(base.Kernel):
     """MINTEE: ladders of K chains. Lists have K numbers, the coldest chain's first."""
 
     batch_sizes: list[int]
-    temperatures: list[float]
-    levels: list[float]  # H_k, nats above minus the reference's log-likelihood
-    starts: list[int]  # the step at which each chain starts
-    step_sizes: list[float]  # before their adaptation
-    burn_in: int
-    capacity: int  # of a ring
+    alpha: float
+    step_size: float  # of the coldest chain, before its adaptation
     jump_probability: float
-    target_acceptance: tuple[float, float]
-    keep_all: bool  # whether to record all chains, or the coldest alone
-    reference: Array  # log-likelihood of each example at the reference, (n,)
+    burn_in: int
+    ring_steps: int
+    ring_capacity: int
+    # What `bound` sets: H_k, nats above minus the reference's log-likelihood, and the
+    # log-likelihood of each example at the reference, (n,).
+    levels: list[float] = dataclasses.field(default_factory=list, init=False)
+    reference: Array = dataclasses.field(init=False)
+
+    def __post_init__(self) -> None:
+        base.check(self, alpha=_ALPHA, step_size=base.POSITIVE)
+        base.check(self, jump_probability=base.SHARE)
+        base.check(self, burn_in=0, ring_steps=1, ring_capacity=1)
 
     @property
     def size(self) -> int:
         """K."""
         return len(self.batch_sizes)
+
+    @property
+    def temperatures(self) -> list[float]:
+        """The temperatures T_k of the chains."""
+        return ladder(self.batch_sizes[0], self.batch_sizes, self.alpha)
+
+    @property
+    def starts(self) -> list[int]:
+        """The step at which each chain starts."""
+        wait = self.burn_in + self.ring_steps
+        return [k * wait for k in reversed(range(self.size))]
 
     @property
     def rounds(self) -> int:
@@ -180,9 +200,9 @@ class EquiEnergy(base.Kernel):
         here = position, base.slots_like(position, "gradient"), zeros, zeros, order
         chains = [
             LevelState(*here, base.Slot("step_size", value=step), zeros, zeros)
-            for step in self.step_sizes
+            for step in (self.step_size * t**0.5 for t in self.temperatures)
         ]
-        rows = num_chains, self.size, self.capacity + 1
+        rows = num_chains, self.size, self.ring_capacity + 1
 
         def stored(*shape: int) -> base.Slot:
             return base.Slot("ring", (*rows, *shape), is_shared=True)
@@ -198,26 +218,22 @@ class EquiEnergy(base.Kernel):
         self, state: State, density: base.Density
     ) -> tuple[State, list[Tensor], dict[str, Tensor]]:
         """Move the chains from the hottest on, and record positions and energies."""
-        normals, uniforms = density.noise
-        number = density.number
+        (normals, uniforms), number = density.noise, density.number
         chains, rings = list(state.chains), list(state.rings)
         visits = list(ops.unstack(state.visits, self.size))
         counts: list[list[Tensor]] = [[]] * self.size
         for k in reversed(range(self.size)):
             own = ([x[k] for x in normals], uniforms[k])
             source = (rings[k], visits[k + 1]) if k + 1 < self.size else None
-            move = functools.partial(
-                self._move, k, source=source, noise=own, density=density
-            )
+            others = source, own, density
             zeros = [ops.zeros_like(uniforms[k][0]) for _ in COUNTS]
             # A chain waits until its start.
             chains[k], counts[k] = tensors.when(
                 number >= self.starts[k],
-                lambda values, move=move: move(values[0]),
+                lambda values, k=k, others=others: self._move(k, values[0], *others),
                 (chains[k], zeros),
             )
-            collects = number >= self.starts[k] + self.burn_in
-            collects = ops.cast(collects, "bool")
+            collects = ops.cast(number >= self.starts[k] + self.burn_in, "bool")
             ring = ring_index(chains[k].energy, self.levels)
             if k > 0:
                 rings[k - 1] = self._keep(
@@ -225,13 +241,27 @@ class EquiEnergy(base.Kernel):
                 )
             came = ops.one_hot(ring, self.size, dtype="int32")
             visits[k] = visits[k] + came * ops.cast(collects, "int32")
-        kept = chains if self.keep_all else chains[:1]
-        positions = zip(*(chain.position for chain in kept), strict=True)
+        positions = zip(*(chain.position for chain in chains), strict=True)
         record = [ops.concatenate(leaf) for leaf in positions]
-        record.append(ops.concatenate([chain.energy for chain in kept]))
+        record.append(ops.concatenate([chain.energy for chain in chains]))
         sums = [ops.stack(values) for values in zip(*counts, strict=True)]
         state = State(chains, rings, ops.stack(visits))
         return state, record, dict(zip(COUNTS, sums, strict=True))
+
+    def summary(self, state: State, counts: dict[str, Array]) -> dict[str, Array]:
+        """Return diagnostics of each ladder and chain, (C, K), and settings, (K,)."""
+        shares = {
+            f"{kind}acceptance": base.share(
+                counts[f"{kind}accepted"].T, counts[f"{kind}proposed"].T
+            )
+            for kind in ("", "jump_", "refresh_")
+        }
+        return shares | {
+            "nonfinite": counts["nonfinite"].T,
+            "step_sizes": np.stack([x.step_size for x in state.chains], axis=1),
+            "temperatures": np.array(self.temperatures),
+            "batch_sizes": np.array(self.batch_sizes),
+        }
 
     def _move(
         self,
@@ -252,7 +282,8 @@ class EquiEnergy(base.Kernel):
 
         # Propose a local move on the same batch, the same position on another batch, or
         # a member of a ring. A batch of all the data needs no refreshing.
-        scales = proposal_scales(chain.step_size)
+        step = chain.step_size
+        scales = proposals.Scales(0.5 * ops.square(step), step, 1.0)
         point = proposals.langevin(chain.position, chain.gradient, normals, scales)
         order = uniforms[-self.rounds :]
         refreshes = jumps = ops.zeros_like(first)
@@ -269,9 +300,8 @@ class EquiEnergy(base.Kernel):
 
         sizes = self.batch_sizes[k : k + 2]
         energy, gradient, hotter = density.energies_above(point, order, sizes)
-        gradient = tempered_gradient(
-            gradient, energy, self.floors[k], self.temperatures[k]
-        )
+        law = self.floors[k], self.temperatures[k]
+        gradient = tempered_gradient(gradient, energy, *law)
 
         # Accept or reject it.
         delta = tensors.subtract(point, chain.position)
@@ -279,9 +309,7 @@ class EquiEnergy(base.Kernel):
             delta, chain.gradient, gradient, scales
         )
         log_q_ratio = ops.where(refreshes, 0.0, log_q_ratio)
-        log_ratio = local_log_ratio(
-            chain.energy, energy, self.floors[k], self.temperatures[k], log_q_ratio
-        )
+        log_ratio = local_log_ratio(chain.energy, energy, *law, log_q_ratio)
         if source is not None:
             energies = chain.energy, energy, chain.hotter, hotter
             laws = self.floors[k : k + 2], self.temperatures[k : k + 2]
@@ -306,9 +334,7 @@ class EquiEnergy(base.Kernel):
             chain.window_accepted + adapts * counts[0],
             chain.window_proposed + adapts * counts[1],
         )
-        step_size, ended = adapted_step_size(
-            chain.step_size, *window, self.target_acceptance
-        )
+        step_size, ended = adapted_step_size(chain.step_size, *window)
         chain = LevelState(
             tensors.select(accepted, point, chain.position),
             tensors.select(accepted, gradient, chain.gradient),
@@ -327,8 +353,7 @@ class EquiEnergy(base.Kernel):
 
         The results are bool (C,), a position (C, ...), and its order (rounds, C).
         """
-        ring, visits = source
-        capacity = self.capacity
+        (ring, visits), capacity = source, self.ring_capacity
         index = ring_index(chain.hotter, self.levels)
         count = ops.sum(visits * ops.one_hot(index, self.size, dtype="int32"), axis=1)
         slot = member_slot(count, capacity, uniforms[_MEMBER])
@@ -351,7 +376,7 @@ class EquiEnergy(base.Kernel):
         uniforms: Tensor,
     ) -> Ring:
         """Return the store with the chains' states, if the reservoir takes them."""
-        capacity = self.capacity
+        capacity = self.ring_capacity
         count = ops.sum(visits * ops.one_hot(ring, self.size, dtype="int32"), axis=1)
         slot = reservoir_slot(count, capacity, uniforms[_RESERVOIR])
         slot = ops.where(collects, slot, capacity)
@@ -395,11 +420,6 @@ def tempered_gradient(
     """Return the gradient of V_k(h)/T_k, from the gradient of h."""
     scale = ops.where(energy > level, 1.0 / temperature, 0.0)
     return tensors.add_scaled([ops.zeros_like(g) for g in gradient], scale, gradient)
-
-
-def proposal_scales(step_size: Tensor) -> proposals.Scales:
-    """Return the step of the Langevin move on the tempered gradient, and its noise."""
-    return proposals.Scales(0.5 * ops.square(step_size), step_size, 1.0)
 
 
 def local_log_ratio(
@@ -459,14 +479,12 @@ def reservoir_slot(count: Tensor, capacity: int, uniform: Tensor) -> Tensor:
 
 
 def adapted_step_size(
-    step_size: Tensor, accepted: Tensor, proposed: Tensor, target: tuple[float, float]
+    step_size: Tensor, accepted: Tensor, proposed: Tensor
 ) -> tuple[Tensor, Tensor]:
-    """Return the next step size (C,), and whether a window ended, bool (C,).
-
-    The acceptance of the window keeps the step size within `target`, two numbers.
-    """
+    """Return the next step size (C,), and whether a window ended, bool (C,)."""
+    low, high = TARGET_ACCEPTANCE
     ended = proposed >= WINDOW
     share = accepted / ops.maximum(proposed, 1.0)
-    change = ops.where(share < target[0], -1.0, ops.where(share > target[1], 1.0, 0.0))
+    change = ops.where(share < low, -1.0, ops.where(share > high, 1.0, 0.0))
     factor = ops.exp(math.log(FACTOR) * ops.where(ended, change, 0.0))
     return step_size * factor, ended

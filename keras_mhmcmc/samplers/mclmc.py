@@ -19,9 +19,7 @@ Equations of a step, with u the velocity of length 1 in d dimensions and s the s
     (3)  drift by time h:  theta <- theta + h s u
     energy error  Delta E = Delta K + Delta U / T
 
-    leapfrog:      (2) epsilon/2, (3) epsilon, (2) epsilon/2
-    minimal norm:  (2) a epsilon, (3) epsilon/2, (2) (1 - 2 a) epsilon, (3) epsilon/2,
-                   (2) a epsilon, with a = 0.1931833
+    leapfrog: (2) epsilon/2, (3) epsilon, (2) epsilon/2
 
 The papers write (1) as u + nu' Z with nu'^2 = (exp(2 epsilon/L) - 1)/d, which has the
 same direction and overflows at large epsilon/L. In the same way (2) is computed with
@@ -78,12 +76,6 @@ from keras_mhmcmc.samplers.parts import step_adaptation
 from keras_mhmcmc.samplers.parts import tensors
 from keras_mhmcmc.samplers.parts.tensors import ops
 
-_A = 0.1931833275037836
-# Shares of epsilon: kicks, and the drifts between them.
-_INTEGRATORS = {
-    "leapfrog": ((0.5, 0.5), (1.0,)),
-    "minimal_norm": ((_A, 1.0 - 2.0 * _A, _A), (0.5, 0.5)),
-}
 # First step, in units of sqrt(d). On a normal target the leapfrog has an energy error
 # of 5e-4 per dimension at 0.62.
 _FIRST_STEP = 0.5
@@ -134,17 +126,16 @@ class mclmc(step_adaptation.WarmedUp):
     """Make microcanonical Langevin Monte Carlo, a kernel for `mh.sample`.
 
     The draws are biased: the kernel rejects nothing, and samples exp(-U/T) only in the
-    limit of small steps. `energy_error` sets the bias. At its default, variances
-    of normal targets are 2 to 4% too large with "leapfrog", and up to 4% too small with
-    "minimal_norm". Take `mh.kernels.hmc` for the exact distribution. The energy U in
-    nats is minus the log density.
+    limit of small steps. `energy_error` sets the bias. At its default, variances of
+    normal targets are 2 to 4% too large. Take `mh.kernels.hmc` for the exact
+    distribution. The energy U in nats is minus the log density.
 
     The velocity has a constant length. The gradient and a little noise turn it. A step
-    of the chain needs one gradient (two with "minimal_norm"). In the warm-up each chain
-    learns its own step, and a scale for each weight: the standard deviation of this
-    weight along the chain. After the warm-up a chain whose mean energy error in a block
-    of 100 steps is above ten times `energy_error`, or half of whose steps are not
-    finite, goes back to where the block began, and has half of the step from then on.
+    of the chain, a leapfrog, needs one gradient. In the warm-up each chain learns its
+    own step, and a scale for each weight: the standard deviation of this weight along
+    the chain. After the warm-up a chain whose mean energy error in a block of 100 steps
+    is above ten times `energy_error`, or half of whose steps are not finite, goes back
+    to where the block began, and has half of the step from then on.
 
     The kernel needs at least two dimensions, a density with a gradient, and all of the
     data. Leave out `batch_size`: the noise of mini-batches differs from direction to
@@ -164,8 +155,6 @@ class mclmc(step_adaptation.WarmedUp):
         decoherence_length: L of the papers: the distance, in units of the scales, after
             which the noise alone has turned the velocity. Greater than 0. Defaults to
             None: the square root of the number of weights, the width of the target.
-        integrator: "leapfrog", or "minimal_norm" with steps that are twice as long at
-            the same error, and two gradients. Defaults to "leapfrog".
         warm_up: number of first steps that adapt step and scales. The `burn_in` of
             `mh.sample` must be at least as long. With 0 nothing adapts, and nothing
             checks the step afterwards. Defaults to 1000.
@@ -194,7 +183,6 @@ class mclmc(step_adaptation.WarmedUp):
     step_size: float | None = None
     _: dataclasses.KW_ONLY
     decoherence_length: float | None = None
-    integrator: str = "leapfrog"
     warm_up: int = 1000
     energy_error: float = 5e-4
     temperature: float = 1.0
@@ -208,7 +196,6 @@ class mclmc(step_adaptation.WarmedUp):
         length = base.OrNone(base.POSITIVE)
         base.check(self, step_size=length, decoherence_length=length, warm_up=0)
         base.check(self, energy_error=base.POSITIVE, temperature=base.POSITIVE)
-        base.check(self, integrator=tuple(_INTEGRATORS))
         if self.step_size is None and self.warm_up == 0:
             raise ValueError(
                 "Argument `step_size` must be a number if `warm_up` is 0: without a "
@@ -306,15 +293,12 @@ class mclmc(step_adaptation.WarmedUp):
     ) -> tuple[base.Position, base.Position, base.Position, Tensor, Tensor]:
         """Return point, velocity, gradient, energy, and change of kinetic energy."""
         point, velocity, gradient, energy = state[:4]
-        (first, *kicks), drifts = _INTEGRATORS[self.integrator]
-        factor, scale = density.train_size / self.temperature, state.scale
-        velocity, kinetic = kicked(velocity, gradient, scale, (first * factor) * step)
-        for drift, kick in zip(drifts, kicks, strict=True):
-            point = drifted(point, velocity, scale, drift * step)
-            energy, gradient = density.energies_and_gradient(point)
-            velocity, change = kicked(velocity, gradient, scale, (kick * factor) * step)
-            kinetic = kinetic + change
-        return point, velocity, gradient, energy, kinetic
+        half, scale = (0.5 * density.train_size / self.temperature) * step, state.scale
+        velocity, before = kicked(velocity, gradient, scale, half)
+        point = drifted(point, velocity, scale, step)
+        energy, gradient = density.energies_and_gradient(point)
+        velocity, after = kicked(velocity, gradient, scale, half)
+        return point, velocity, gradient, energy, before + after
 
     def _wanted(self, dimension: int, energy: Tensor, number: Tensor) -> Tensor:
         """Return the mean squared energy error that is wanted at a step, (K,).

@@ -87,8 +87,7 @@ class ReplicaExchange(base.Algorithm):
     kernel: base.Algorithm  # bound to the data, at the replicas' temperatures
     temperatures: tuple[float, ...]  # increasing
     num_chains: int  # K
-    every: int | None  # steps between swaps; None: at random
-    probability: float | None  # of a swap at a step; None: at regular steps
+    every: int  # steps between swaps
     energy_variance: float | None  # of each estimate, nats^2; None: of each batch
 
     @property
@@ -138,7 +137,7 @@ class ReplicaExchange(base.Algorithm):
         variance = ops.zeros_like(current.energy) + variance
 
         uniforms = self._by_replica(evaluation.uniforms[-1])
-        tried = self._tried(evaluation.number, uniforms)
+        tried = self._tried(evaluation.number)
         accepted = decide_swaps(
             self._by_replica(current.energy),
             self._by_replica(variance),
@@ -170,16 +169,19 @@ class ReplicaExchange(base.Algorithm):
     def summary(self, state: Any, counts: dict[str, Array]) -> dict[str, Array]:
         return self.kernel.summary(state, counts)
 
-    def _tried(self, number: Tensor, uniforms: Tensor) -> Tensor:
+    def swaps(self, counts: dict[str, Array]) -> dict[str, Array]:
+        """Return the share of swaps of each pair, (K, R - 1), and the temperatures."""
+        shape = len(self.temperatures), self.num_chains
+        pairs = ("swap_accepted", "swap_proposed")
+        swapped, tried = (counts[name].reshape(shape)[:-1].T for name in pairs)
+        shares = base.share(swapped, tried)  # NaN: the pair never tried
+        return {"swap_acceptance": shares, "temperatures": np.array(self.temperatures)}
+
+    def _tried(self, number: Tensor) -> Tensor:
         """Return which neighbours try to swap at this step, bool (R - 1, K)."""
         replicas = len(self.temperatures)
-        if self.every is None:
-            # The last row of uniforms decides on no pair.
-            due, turn = uniforms[-1:] < self.probability, number
-        else:
-            due, turn = (number + 1) % self.every == 0, number // self.every
-        due = ops.cast(due, "bool")
-        pairs = pairs_of_turn(replicas, turn)
+        due = ops.cast((number + 1) % self.every == 0, "bool")
+        pairs = pairs_of_turn(replicas, number // self.every)
         return due & ops.broadcast_to(pairs, (replicas - 1, self.num_chains))
 
     def _by_replica(self, x: Tensor) -> Tensor:

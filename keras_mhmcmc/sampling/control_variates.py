@@ -19,7 +19,6 @@ order in theta - theta_0, and the noise of E of the second order. The terms of t
 cancel, except at theta.
 """
 
-from collections.abc import Callable
 from typing import Any
 
 import keras
@@ -54,12 +53,25 @@ class ControlVariates:
         target: LogDensity,
         start: Start,
     ) -> None:
-        _check_arguments(kernel, target)
+        if not isinstance(kernel, Diffusion):
+            raise ValueError(
+                "Argument `control_variates` must be None with a kernel that is no "
+                "plain gradient sampler. Use `mh.kernels.sgld`, `psgld`, `sghmc` or "
+                "`sgnht`. Received: `control_variates`, and "
+                f"kernel={_validate.shown(kernel)}"
+            )
+        if not target.draws_batches:
+            raise ValueError(
+                "Argument `control_variates` must be None without mini-batches: with "
+                "`log_density`, or all of the data in each step, it would have no "
+                "effect. Give `log_likelihood`, `data` and a smaller `batch_size`. "
+                f"Received: `control_variates` and batch_size={target.batch_size} with "
+                f"{target.train_size} examples"
+            )
         structure, shapes = start.structure, start.shapes
         reference = start.one_position(value, "control_variates")
-        num_chains, batch_size = shapes[0][0], target.batch_size or 1
         # A step of all chains evaluates as many rows, so there is memory for them.
-        rows = max(_LEAST_ROWS, num_chains * batch_size)
+        rows = max(_LEAST_ROWS, shapes[0][0] * target.batch_size)
         energy, gradient = _at_reference(target, structure, reference, rows)
         if not np.isfinite(energy) or not all(np.isfinite(g).all() for g in gradient):
             raise ValueError(
@@ -68,36 +80,33 @@ class ControlVariates:
                 f"control_variates={_validate.shown(value)}, with the log density "
                 f"{-energy}"
             )
-        self._train_size = target.train_size or 1
+        self._train_size = target.train_size
         # What each step reads: the reference, U(theta_0), and the gradient of U/N.
         self.constants: list[Tensor] = [
             ops.convert_to_tensor(np.asarray(array, "float32"))
             for array in (*reference, energy, *gradient)
         ]
 
-    def corrected(self, constants: list[Tensor]) -> Callable[[Energies], Energies]:
-        """Return what adds control variates to `LogDensity.energies`."""
+    def corrected(self, constants: list[Tensor], evaluate: Energies) -> Energies:
+        """Return `evaluate`, of `LogDensity.energies`, with control variates."""
         count = len(constants) // 2
         reference, full_energy = constants[:count], constants[count]
         full_gradient = constants[count + 1 :]
 
-        def correct(evaluate: Energies) -> Energies:
-            def energies(position: Position, indices: list[Tensor]) -> tuple[Any, ...]:
-                start = [
-                    ops.broadcast_to(x, ops.shape(p))
-                    for x, p in zip(reference, position, strict=True)
-                ]
-                return estimate(
-                    evaluate(position, indices),
-                    evaluate(start, indices),
-                    (full_energy, full_gradient),
-                    tensors.subtract(position, start),
-                    self._train_size,
-                )
+        def energies(position: Position, indices: list[Tensor]) -> tuple[Any, ...]:
+            start = [
+                ops.broadcast_to(x, ops.shape(p))
+                for x, p in zip(reference, position, strict=True)
+            ]
+            return estimate(
+                evaluate(position, indices),
+                evaluate(start, indices),
+                (full_energy, full_gradient),
+                tensors.subtract(position, start),
+                self._train_size,
+            )
 
-            return energies
-
-        return correct
+        return energies
 
 
 def estimate(
@@ -122,29 +131,6 @@ def estimate(
     ]
 
 
-def _check_arguments(kernel: Kernel, target: LogDensity) -> None:
-    """Raise a `ValueError` if a kernel or a target has no use for control variates."""
-    if not isinstance(kernel, Diffusion):
-        raise ValueError(
-            "Argument `control_variates` must be None with a kernel that is no plain "
-            "gradient sampler. Use `mh.kernels.sgld`, `psgld`, `sghmc` or `sgnht`. "
-            f"Received: `control_variates`, and kernel={_validate.shown(kernel)}"
-        )
-    if target.train_size is None:
-        raise ValueError(
-            "Argument `control_variates` must be None with `log_density`: the gradient "
-            "of a density has no noise. Give `log_likelihood`, `data` and "
-            "`batch_size`. Received: `control_variates` and `log_density`"
-        )
-    if not target.draws_batches:
-        raise ValueError(
-            "Argument `control_variates` must be None if each step uses all of the "
-            "data: it would have no effect. Give a smaller `batch_size`. Received: "
-            f"`control_variates`, and batch_size={target.batch_size} with "
-            f"{target.train_size} examples"
-        )
-
-
 def _at_reference(
     target: LogDensity, structure: Any, reference: list[Array], rows: int
 ) -> tuple[float, list[Array]]:
@@ -155,12 +141,11 @@ def _at_reference(
 
     evaluate = _backend.compile_function(of_rows)
     position = [ops.convert_to_tensor(array[None]) for array in reference]
-    train_size = target.train_size or 1
     energy, gradient = 0.0, [np.zeros(array.shape) for array in reference]
-    for begin in range(0, train_size, rows):
+    for begin in range(0, target.train_size, rows):
         block = [array[begin : begin + rows] for array in target.constants]
-        share = len(block[0]) / train_size
-        part, slopes = faults.evaluated(target, evaluate, position, block)
+        share = len(block[0]) / target.train_size
+        part, slopes = evaluate(position, block)
         # The energy of a block is that of all the data, estimated from its mean.
         energy += share * float(ops.convert_to_numpy(part)[0])
         for total, slope in zip(gradient, slopes, strict=True):

@@ -68,7 +68,10 @@ class Draws:
     ) -> None:
         self.position = position
         shape = keras.tree.flatten(position)[0].shape[:2]
-        self.weights = normalized_weights(log_weights, shape)
+        self.weights: Array = np.broadcast_to(1.0, shape)
+        if log_weights is not None and log_weights.size > 0:
+            weights = np.exp(np.asarray(log_weights, "float64") - log_weights.max())
+            self.weights = weights / weights.mean()
         self.info = info
         self.state = state
         self.interrupted = interrupted
@@ -217,11 +220,3 @@ def named_leaves(position: Any) -> dict[str, Any]:
         }
     parts = {str(i): part for i, part in enumerate(position)}
     return {f"position.{k}": v for k, v in named_leaves(parts).items()}
-
-
-def normalized_weights(log_weights: Array | None, shape: tuple[int, ...]) -> Array:
-    """Return weights of mean 1 and shape (chain, draw); None gives equal weights."""
-    if log_weights is None or log_weights.size == 0:
-        return np.broadcast_to(1.0, shape)
-    weights = np.exp(np.asarray(log_weights, "float64") - log_weights.max())
-    return weights / weights.mean()

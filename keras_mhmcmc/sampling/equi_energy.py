@@ -14,7 +14,8 @@ from keras_mhmcmc import _validate
 from keras_mhmcmc._types import Array
 from keras_mhmcmc._types import Tensor
 from keras_mhmcmc.samplers import equi_energy as rules
-from keras_mhmcmc.samplers.base import share as share_of
+from keras_mhmcmc.samplers.base import bound
+from keras_mhmcmc.samplers.base import share
 from keras_mhmcmc.sampling import faults
 from keras_mhmcmc.sampling import loop
 from keras_mhmcmc.sampling import starts
@@ -22,37 +23,28 @@ from keras_mhmcmc.sampling.draws import ChainState
 from keras_mhmcmc.sampling.draws import Draws
 from keras_mhmcmc.sampling.draws import of_levels
 from keras_mhmcmc.sampling.log_density import LogDensity
-from keras_mhmcmc.sampling.run import Program
 
 tree = keras.tree
 
-_SHARE = _validate.Interval(0.0, 1.0)
-_CLOSED = _validate.Interval(0.0, 1.0, high_open=False)
-_ALPHA = _validate.Interval(0.0, 1.0, low_open=True, high_open=False)
 _ABOVE_ONE = _validate.Interval(1.0, low_open=True)
 _FINITE = _validate.Interval(-3e38)
 
-_ORIGIN = "`mh.equi_energy` with the same batch sizes and `ring_capacity`"
 
-
-@loop.in_float32
+@loop.in_float32()
 def equi_energy(
     init: Any,
     *,
     log_likelihood: Callable[..., Tensor],
     data: Any,
     log_prior: Callable[..., Tensor] | None = None,
-    batch_size: int | None = None,
+    batch_size: int,
     growth: float = 1.4,
     num_levels: int | None = None,
-    batch_sizes: Sequence[int] | None = None,
     alpha: float = 0.995,
     reference: Any = None,
     lowest_energy: float | None = None,
-    energy_levels: Sequence[float] | None = None,
     jump_probability: float = 0.1,
     step_size: float,
-    target_acceptance: tuple[float, float] = (0.2, 0.5),
     num_steps: int,
     num_chains: int = 1,
     burn_in: int = 1000,
@@ -85,20 +77,18 @@ def equi_energy(
         batch_size: of the hottest chain, m_{K-1}. From chain to chain, batches grow by
             the factor `growth`. The coldest chain takes all of the data.
         growth: factor between batch sizes, greater than 1. Defaults to 1.4.
-        num_levels: number of chains K, at least 2, with `batch_size`. Defaults to the
-            largest number whose mini-batches are all smaller than the data.
-        batch_sizes: all sizes instead of these three, decreasing from n.
+        num_levels: number of chains K, at least 2. Defaults to the largest number whose
+            mini-batches are all smaller than the data.
         alpha: in (0, 1]; smaller is hotter. Defaults to 0.995.
         reference: the position that energies are compared with, between the modes or at
             one of them: differences are less noisy than energies. Defaults to `init`.
         lowest_energy: H_0 in nats, about the energy of the lowest mode. Defaults to
             the energy of `reference`. The next levels are H_{k+1} = H_k + 10 T_k.
-        energy_levels: all levels H_0 < ... < H_{K-1} in nats, instead.
         jump_probability: p_ee, in [0, 1). Defaults to 0.1.
         step_size: eps_0, the standard deviation of the coldest chain's moves in each
             direction, about the width of a mode. The hotter chains start with
-            eps_0 sqrt(T_k). Each 50 moves of the burn-in may change it by a quarter.
-        target_acceptance: (lowest, highest) share of accepted local moves.
+            eps_0 sqrt(T_k). Each 50 moves of the burn-in may change it by a quarter, so
+            that 0.2 to 0.5 of the local moves are accepted.
         num_steps: steps of the coldest chain, at least `burn_in` + `every`. With a
             `state` in `init`, the number of further steps, at least what is left of
             `burn_in` + `every`. Steps before the coldest chain begins come on top.
@@ -148,116 +138,57 @@ def equi_energy(
     Reference: Li and Wong (2017), "Mini-batch tempered MCMC", algorithm 2 and
     appendix D.
     """
-    burn_in = _validate.integer("burn_in", burn_in, 0)
-    ring_steps = _validate.integer("ring_steps", ring_steps, 1)
+    target = LogDensity(None, log_likelihood, log_prior, data)
+    sizes = ladder_sizes(target.train_size, batch_size, growth, num_levels)
+    kernel = rules.EquiEnergy(
+        batch_sizes=sizes,
+        alpha=alpha,
+        step_size=step_size,
+        jump_probability=jump_probability,
+        burn_in=burn_in,
+        ring_steps=ring_steps,
+        ring_capacity=ring_capacity,
+    )
     resumes = isinstance(init, ChainState)
     loop.checked_plan(num_steps, 0 if resumes else burn_in, every)
     _validate.choice("progress", progress, (True, False))
-    target = LogDensity(None, log_likelihood, log_prior, data)
-    train_size = target.train_size or 1
-    sizes = checked_sizes(train_size, batch_size, growth, num_levels, batch_sizes)
-    alpha = _validate.number("alpha", alpha, _ALPHA)
-    temperatures = rules.ladder(train_size, sizes, alpha)
-    step_size = _validate.number("step_size", step_size, _validate.POSITIVE)
-    hint = "two increasing numbers in [0, 1], such as (0.2, 0.5)"
-    low, high = starts.increasing(
-        "target_acceptance", target_acceptance, hint, _CLOSED, 2
-    )
-    capacity = _validate.integer("ring_capacity", ring_capacity, 1)
-    jump_probability = _validate.number("jump_probability", jump_probability, _SHARE)
-    keep_all = _validate.choice("keep_all", keep_all, (True, False))
+    kept = len(sizes) if _validate.choice("keep_all", keep_all, (True, False)) else 1
     start = starts.begin(init, num_chains, seed, target.check)
     count = len(start.shapes)
     # The energies and the rings of a state belong to its batches.
-    name = f"equi_energy, batches of {list(sizes)}, rings of {capacity}"
+    name = f"equi_energy, batches of {sizes}, rings of {kernel.ring_capacity}"
     if start.saved is not None:
         # The reference comes first in the values of a state.
-        start.check_kernel(name, _ORIGIN)
+        start.check_kernel(name)
         values = start.saved.values
         start = start._replace(saved=start.saved._replace(values=values[count:]))
         reference = values[:count]
     else:
         if reference is None:
-            reference = tree.pack_sequence_as(
-                start.structure, [x[0] for x in start.position]
-            )
+            position = [x[0] for x in start.position]
+            reference = tree.pack_sequence_as(start.structure, position)
         reference = start.one_position(reference, "reference")
     each, base, energy = _reference_terms(target, start.structure, reference)
-    levels = _checked_levels(energy_levels, lowest_energy, energy, temperatures)
+    temperatures = kernel.temperatures
+    lowest = energy if lowest_energy is None else lowest_energy
+    lowest = _validate.number("lowest_energy", lowest, _FINITE)
+    levels = rules.default_levels(lowest, temperatures)
     # Log-likelihoods are differences from the reference's. The log prior is not.
     faults.check_resolution(np.array([energy - base]), temperatures[0], "log_prior")
-    kernel = rules.EquiEnergy(
-        batch_sizes=sizes,
-        temperatures=temperatures,
-        levels=[level - base for level in levels],
-        starts=[k * (burn_in + ring_steps) for k in reversed(range(len(sizes)))],
-        step_sizes=[step_size * temperature**0.5 for temperature in temperatures],
-        burn_in=burn_in,
-        capacity=capacity,
-        jump_probability=jump_probability,
-        target_acceptance=(low, high),
-        keep_all=keep_all,
-        reference=each,
-    )
-    kept = len(sizes) if keep_all else 1
-    program = Program(kernel, target, start, recorded=kept * start.shapes[0][0])
+    kernel = bound(kernel, levels=[level - base for level in levels], reference=each)
+    recorded = kept * start.shapes[0][0]
     at, first = start.number, kernel.starts[0]  # the coldest chain starts at `first`
-    wait, left = max(first - at, 0), max(first + burn_in - max(at, first), 0)
+    wait, left = max(first - at, 0), max(first + kernel.burn_in - max(at, first), 0)
     loop.checked_plan(num_steps, left, every)
     plan = loop.Plan(wait + num_steps, wait + left, every)
-    outcome = program.run(plan, name, _ORIGIN, progress)
-    saved = program.saved(outcome)
-    saved = saved._replace(values=[*reference, *saved.values])
-    info, table = _report(outcome, kernel, levels)
-    arrays = program.records(outcome)
-    arrays[-1] = arrays[-1] + np.float64(base)
-    return of_levels(arrays, [info] * kept, saved, outcome.interrupted, (), table)
-
-
-def _report(
-    outcome: loop.Outcome, kernel: rules.EquiEnergy, levels: Sequence[float]
-) -> tuple[dict[str, Array], "RingTable"]:
-    """Return what `Draws` tell of a run: `info` and `rings`."""
-    chains, _, visits = outcome.state
-    steps = [ops.convert_to_numpy(chain.step_size) for chain in chains]
-    none = np.zeros((len(steps[0]), kernel.size))
-    counts = {name: none + np.transpose(x) for name, x in outcome.counts.items()}
-
-    def share(name: str, counts: dict[str, Array]) -> Array:
-        return share_of(counts[f"{name}accepted"], counts[f"{name}proposed"])
-
-    info = {
-        "acceptance": share("", counts),
-        "jump_acceptance": share("jump_", counts),
-        "refresh_acceptance": share("refresh_", counts),
-        "nonfinite": counts["nonfinite"],
-        "step_sizes": np.stack(steps, axis=1),
-        "temperatures": np.array(kernel.temperatures),
-        "batch_sizes": np.array(kernel.batch_sizes),
-        "energy_levels": np.array(levels),
-    }
-    totals = {name: x.sum(axis=0) for name, x in counts.items()}
-    visits = ops.convert_to_numpy(visits).sum(axis=1)
-    shares = share_of(visits, visits.sum(axis=1, keepdims=True))
-    columns = {
-        "temperature": kernel.temperatures,
-        "batch_size": kernel.batch_sizes,
-        "level": levels,
-        "step_size": info["step_sizes"].mean(axis=0),
-        "acceptance": share("", totals),
-        "jump_acceptance": share("jump_", totals),
-        **{f"ring {j}": column for j, column in enumerate(shares.T)},
-    }
-    rows = [
-        {"chain": k} | {name: _plain(column[k]) for name, column in columns.items()}
-        for k in range(kernel.size)
-    ]
-    return info, RingTable(rows)
-
-
-def _plain(value: Any) -> Any:
-    """Return a number as one of Python."""
-    return value.item() if isinstance(value, np.generic) else value
+    program = loop.Program(kernel, target, start, recorded=recorded)
+    run = program.run(plan, name, progress)
+    info = run.summary() | {"energy_levels": np.array(levels)}
+    visits = ops.convert_to_numpy(run.state.visits).sum(axis=1)
+    table = RingTable.of_run(info, run.counts, visits)
+    arrays = [*run.leaves, run.others[0] + np.float64(base)]
+    saved = run.saved._replace(values=[*reference, *run.saved.values])
+    return of_levels(arrays, [info] * kept, saved, run.interrupted, (), table)
 
 
 class RingTable(_table.PrintedTable):
@@ -277,6 +208,26 @@ class RingTable(_table.PrintedTable):
     def __init__(self, rows: Sequence[dict[str, Any]]) -> None:
         self.rows = list(rows)
 
+    @classmethod
+    def of_run(
+        cls, info: dict[str, Array], counts: dict[str, Any], visits: Array
+    ) -> "RingTable":
+        """Return the table of a run; `visits` are those of the rings, (K, K)."""
+        sums = {name: x.sum(axis=1) for name, x in counts.items()}
+        shares = share(visits, visits.sum(axis=1, keepdims=True))
+        columns = {
+            "chain": np.arange(len(visits)),
+            "temperature": info["temperatures"],
+            "batch_size": info["batch_sizes"],
+            "level": info["energy_levels"],
+            "step_size": info["step_sizes"].mean(axis=0),
+            "acceptance": share(sums["accepted"], sums["proposed"]),
+            "jump_acceptance": share(sums["jump_accepted"], sums["jump_proposed"]),
+            **{f"ring {j}": column for j, column in enumerate(shares.T)},
+        }
+        rows = zip(*(column.tolist() for column in columns.values()), strict=True)
+        return cls([dict(zip(columns, row, strict=True)) for row in rows])
+
     @property
     def shares(self) -> Array:
         """Share of each chain's states in each ring, shape (K, K)."""
@@ -287,20 +238,17 @@ class RingTable(_table.PrintedTable):
         last = len(self.rows) - 1
         rings = [f"[H{j},H{j + 1})" for j in range(1, last)]
         head = ["chain", "T", "m", "step", "accept", "jump", "<H1", *rings]
-        head.append(f">=H{last}")
-        lines = [head]
+        lines = [[*head, f">=H{last}"]]
         for row, shares in zip(self.rows, self.shares, strict=True):
-            lines.append(
-                [
-                    str(row["chain"]).rjust(len(head[0])),
-                    f"{row['temperature']:.2f}",
-                    str(row["batch_size"]),
-                    f"{row['step_size']:.3g}",
-                    f"{row['acceptance']:.2f}",
-                    f"{row['jump_acceptance']:.2f}",
-                    *(f"{100 * share:.1f}%" for share in shares),
-                ]
-            )
+            cells = [
+                f"{row['chain']:5d}",
+                f"{row['temperature']:.2f}",
+                str(row["batch_size"]),
+                f"{row['step_size']:.3g}",
+                f"{row['acceptance']:.2f}",
+                f"{row['jump_acceptance']:.2f}",
+            ]
+            lines.append([*cells, *(f"{100 * share:.1f}%" for share in shares)])
         return _table.Printed(lines)
 
 
@@ -327,28 +275,10 @@ def _reference_terms(
     return each, -float(total), energy
 
 
-def checked_sizes(
-    train_size: int, batch_size: Any, growth: Any, num_levels: Any, batch_sizes: Any
+def ladder_sizes(
+    train_size: int, batch_size: Any, growth: Any, num_levels: Any
 ) -> list[int]:
     """Return the batch sizes of all chains, decreasing from `train_size`."""
-    if (batch_size is None) == (batch_sizes is None):
-        raise ValueError(
-            "Exactly one of the arguments `batch_size` and `batch_sizes` must be "
-            "given: the hottest chain's size, or all sizes. Received: "
-            f"batch_size={batch_size!r}, batch_sizes={batch_sizes!r}"
-        )
-    if batch_sizes is not None:
-        hint = "a list of at least two sizes, which decrease from the number of "
-        hint += f"examples in `data`, {train_size}: the coldest chain takes all of them"
-        rising = batch_sizes
-        if isinstance(batch_sizes, list | tuple) or np.ndim(batch_sizes) == 1:
-            rising = batch_sizes[::-1]
-        sizes = starts.increasing("batch_sizes", rising, hint, None)[::-1]
-        if sizes[0] != train_size:
-            raise ValueError(
-                f"Argument `batch_sizes` must be {hint}. Received: batch_sizes={sizes}"
-            )
-        return sizes
     batch_size = _validate.integer("batch_size", batch_size, 1)
     growth = _validate.number("growth", growth, _ABOVE_ONE)
     if num_levels is not None:
@@ -359,34 +289,13 @@ def checked_sizes(
         # Stop at equal sizes: with a growth of nearly 1 the loop would take long.
         if len(above) + 1 == num_levels or above[-1:] == above[-2:-1]:
             break
-    if len(set(above)) < len(above):
+    size = len(above) + 1
+    are_different = len(set(above)) == len(above)
+    if not are_different or above[-1] >= train_size or size != (num_levels or size):
         raise ValueError(
-            "Arguments `batch_size` and `growth` must give batches of different sizes. "
-            f"Received: batch_size={batch_size}, growth={growth:g}, which give {above}"
-        )
-    if above[-1] >= train_size or len(above) + 1 != (num_levels or len(above) + 1):
-        raise ValueError(
-            "Arguments `batch_size`, `growth` and `num_levels` must give batches "
-            f"smaller than the {train_size} examples of `data`: only the coldest chain "
-            f"takes all of them. Received: batch_size={batch_size}, "
-            f"growth={growth:g}, num_levels={num_levels}"
+            "Arguments `batch_size`, `growth` and `num_levels` must give batches of "
+            f"different sizes, below the {train_size} examples of `data`: only the "
+            f"coldest chain takes all of them. Received: batch_size={batch_size}, "
+            f"growth={growth:g}, num_levels={num_levels}, which give {above}"
         )
     return [train_size, *reversed(above)]
-
-
-def _checked_levels(
-    energy_levels: Any, lowest: Any, energy: float, temperatures: Sequence[float]
-) -> list[float]:
-    """Return the energy levels H_0..H_{K-1} in nats."""
-    if energy_levels is None:
-        lowest = energy if lowest is None else lowest
-        lowest = _validate.number("lowest_energy", lowest, _FINITE)
-        return rules.default_levels(lowest, temperatures)
-    if lowest is not None:
-        raise ValueError(
-            "Argument `lowest_energy` must be None with `energy_levels`, which begin "
-            f"with it. Received: lowest_energy={lowest!r} and energy_levels"
-        )
-    size = len(temperatures)
-    hint = f"a list of {size} increasing numbers, the coldest chain's first"
-    return starts.increasing("energy_levels", energy_levels, hint, _FINITE, size)

@@ -1,9 +1,6 @@
 """Faults that a start or the draws of a run show: errors before, warnings after."""
 
-import math
-from collections.abc import Callable
 from collections.abc import Mapping
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -13,7 +10,6 @@ from keras_mhmcmc import _backend
 from keras_mhmcmc._types import Array
 from keras_mhmcmc._types import Tensor
 from keras_mhmcmc._warn import warn
-from keras_mhmcmc.sampling.draws import Draws
 from keras_mhmcmc.sampling.draws import named_leaves
 from keras_mhmcmc.sampling.log_density import LogDensity
 
@@ -28,22 +24,6 @@ _LARGE = 1e-3  # a spacing at which a chain may stand still by rounding
 _FAR = 10.0  # times the usual height above the mode: no chain of a posterior is there
 
 
-def evaluated(target: LogDensity, function: Callable[..., Any], *arguments: Any) -> Any:
-    """Return `function(*arguments)`, and explain an error of the user's functions."""
-    try:
-        return function(*arguments)
-    except Exception as error:
-        if target.called is None:
-            raise
-        raise ValueError(
-            f"Argument `{target.called}` must be a function that runs for all chains "
-            "at once. Compute with `keras.ops`, not with numpy, `float()`, `if` or "
-            "loops over the position, and give constants dtype float32. Received: a "
-            f"function that raised {type(error).__name__}: "
-            f"{str(error).strip().splitlines()[0][:200]}"
-        ) from error
-
-
 def check_finite(
     target: LogDensity, structure: Any, position: list[Tensor], indices: list[Tensor]
 ) -> Array:
@@ -55,8 +35,7 @@ def check_finite(
         return target.energies(structure, constants, False)(position, indices)[0]
 
     evaluate = _backend.compile_function(energies)
-    energy = evaluated(target, evaluate, position, indices, target.constants)
-    energy = ops.convert_to_numpy(energy)
+    energy = ops.convert_to_numpy(evaluate(position, indices, target.constants))
     if not np.isfinite(energy).all():
         bad = int(np.argmin(np.isfinite(energy)))
         raise ValueError(
@@ -163,9 +142,9 @@ def warn_of_nonfinite_data(counts: Mapping[str, Array], target: LogDensity) -> N
         )
 
 
-def told_of_rounding(draws: Draws) -> Draws:
-    """Return the draws, and warn if rounding to float32 decides where they lie."""
-    for name, array in named_leaves(draws.position).items():
+def warn_of_rounding(position: Any) -> None:
+    """Warn if rounding to float32 decides where draws lie. Call it after a run."""
+    for name, array in named_leaves(position).items():
         numbers = np.asarray(array, "float64").reshape(-1, *array.shape[2:])
         if len(numbers) < _FEWEST_DRAWS or not np.isfinite(numbers).all():
             continue
@@ -180,30 +159,26 @@ def told_of_rounding(draws: Draws) -> Draws:
                 "rounding decides where they lie. Sample the difference from a value "
                 "near these draws, in units of their deviation."
             )
-    return draws
 
 
-def warn_of_runaway_chains(
-    start: Array | None, energy: Array, temperature: Any, position: Sequence[Array]
-) -> None:
+def warn_of_runaway_chains(start: Array | None, energy: Array, usual: float) -> None:
     """Warn of chains whose late draws lie far above the start. Call it after a run.
 
-    A chain that starts at the mode rises by T/2 for each number of its position.
+    A chain that starts at the mode rises by T/2 for each number of its position, which
+    is `usual`. `start` has the energies there.
     """
     late = energy[:, -(energy.shape[1] // 3) :]
-    if start is None or late.shape[1] == 0 or len(start) != len(late):
+    if start is None or late.shape[1] == 0:
         return
-    numbers = sum(math.prod(x.shape[2:]) for x in position)
-    usual = 0.5 * numbers * float(ops.convert_to_numpy(temperature))
     rise = late.mean(axis=1) - start
     is_far = np.isfinite(rise) & (rise > _FAR * usual + np.abs(start))
     if is_far.any():
         warn(
             f"{is_far.sum()} of {len(is_far)} chains ran away, and their draws are "
             f"useless: their energy rose from {start[is_far].mean():.4g} to "
-            f"{late[is_far].mean():.4g} nats, and a posterior of {numbers} numbers "
-            f"lies about {usual:.3g} nats above its mode. Lower the learning rate or "
-            "step size, or use `mh.kernels.mhbt`."
+            f"{late[is_far].mean():.4g} nats, and a chain of this posterior lies about "
+            f"{usual:.3g} nats above its mode. Lower the learning rate or step size, "
+            "or use `mh.kernels.mhbt`."
         )
 
 

@@ -39,10 +39,7 @@ class LogDensity:
     """The energy U(theta) of K chains at once, from the functions of the user.
 
     The energy of one chain is -(N/m sum_I log p(x_i|theta) + log prior) on a mini-batch
-    I, or minus the log density. In this class a position is a list of tensors: the
-    leaves of the user's structure.
-
-    The arguments are those of `mh.sample`.
+    I, or minus the log density. The arguments are those of `mh.sample`.
     """
 
     def __init__(
@@ -65,25 +62,22 @@ class LogDensity:
             for name, function in functions.items()
             if function is not None
         }
-        # Name of the user's function that runs now, or that has failed.
-        self.called: str | None = None
         self.constants: list[Tensor] = []  # the arrays of the data
-        self.train_size: int | None = None  # N; None: there is no data
-        self.batch_size: int | None = None  # m; None: there is no data
+        self.train_size = self.batch_size = 1  # N and m; 1 without data
+        self.has_data, self.has_prior = data is not None, log_prior is not None
         self.replacement = _validate.choice("replacement", replacement, (True, False))
+        self._data = data
         if data is not None:
-            self._data = data
             arrays = _checked_arrays(data)
             self.train_size = len(arrays[0])
             size = self.train_size if batch_size is None else batch_size
-            size = _validate.integer("batch_size", size, 1)
-            if size > self.train_size:
+            self.batch_size = _validate.integer("batch_size", size, 1)
+            if self.batch_size > self.train_size:
                 raise ValueError(
                     "Argument `batch_size` must be at most the number of examples in "
                     f"`data`. Received: batch_size={size}, and data with "
                     f"{self.train_size} examples"
                 )
-            self.batch_size = size
             self.constants = [ops.convert_to_tensor(array) for array in arrays]
 
     @property
@@ -92,34 +86,14 @@ class LogDensity:
         return next(iter(self._functions))
 
     @property
-    def has_prior(self) -> bool:
-        """Return whether the user has given a log prior."""
-        return "log_prior" in self._functions
-
-    def check_squared_errors(self) -> None:
-        """Refuse what is no mean of squared errors, from which sigma is learned."""
-        if self.train_size is None or self.has_prior:
-            received = "`log_prior`" if self.has_prior else "`log_density`"
-            raise ValueError(
-                'A kernel with likelihood="gaussian" must have `log_likelihood` and '
-                "`data` alone, from which it learns the noise. Leave out `log_prior`, "
-                'or take likelihood="categorical" with the noise as a part of the '
-                f"position. Received: {received}"
-            )
-
-    @property
     def draws_batches(self) -> bool:
-        """Return whether a step draws mini-batches that are smaller than the data."""
-        if self.batch_size is None or self.train_size is None:
-            return False
+        """Whether a step draws mini-batches that are smaller than the data."""
         return self.batch_size < self.train_size
 
     @property
     def signature(self) -> tuple[Any, ...]:
         """What a compiled loop depends on, besides the functions of the user."""
-        data = None
-        if self.train_size is not None:
-            data = repr(tree.map_structure(lambda _: 0, self._data))
+        data = repr(tree.map_structure(lambda _: 0, self._data))
         arrays = [
             (tuple(array.shape), keras.backend.standardize_dtype(array.dtype))
             for array in self.constants
@@ -129,19 +103,17 @@ class LogDensity:
     @property
     def num_uniforms(self) -> int:
         """Number of uniforms that the mini-batch of one chain and step needs."""
-        if self.train_size is None or not self.draws_batches:
-            return 0
-        return batches.num_rounds(self.train_size)
+        return batches.num_rounds(self.train_size) if self.draws_batches else 0
 
     def batch_indices(self, uniforms: Tensor) -> list[Tensor]:
         """Return the mini-batches of all chains, a list of one int32 tensor (K, m).
 
         The list is empty if a batch is all of the data.
         """
-        size, batch_size = self.train_size, self.batch_size
-        if size is None or batch_size is None or not self.draws_batches:
+        if not self.draws_batches:
             return []
-        return [batches.draw_batches(uniforms, size, batch_size, self.replacement)]
+        sizes = self.train_size, self.batch_size
+        return [batches.draw_batches(uniforms, *sizes, self.replacement)]
 
     def energies(
         self,
@@ -150,19 +122,21 @@ class LogDensity:
         differentiate: bool,
         variance: bool = False,
     ) -> Energies:
-        """Return the function that evaluates all chains."""
-        scale = 1.0 / (self.train_size or 1)
+        """Return the function that evaluates all chains, of lists of tensors."""
+        size = self.train_size
+        scale = 1.0 / size
 
         def mean_energy(
             position: Position, indices: list[Tensor], constants: list[Tensor]
         ) -> Any:
             position = tree.pack_sequence_as(structure, position)
-            if not variance:
-                return scale * self._energy(position, indices, constants)
+            if "log_density" in self._functions:
+                return scale * -self._value("log_density", position)
             each = self.log_likelihoods(position, indices, constants)
-            energy = self._energy(position, indices, constants, each)
-            spread = energy_variance(each, self.train_size or 1, self.replacement)
-            return scale * energy, [spread]
+            energy = -size * ops.mean(each) - self.log_prior(position)
+            if not variance:
+                return scale * energy
+            return scale * energy, [energy_variance(each, size, self.replacement)]
 
         evaluate = _backend.map_chains(mean_energy, constants, differentiate, variance)
 
@@ -180,42 +154,24 @@ class LogDensity:
         if indices:
             arrays = _backend.gather(constants, indices[0])
         batch = tree.pack_sequence_as(self._data, arrays)
-        return ops.cast(self._call("log_likelihood", position, batch), "float32")
+        return self._value("log_likelihood", position, batch)
 
     def log_prior(self, position: Any) -> Tensor:
         """Return one chain's log prior, float32, (); 0 for a flat prior."""
-        if not self.has_prior:
-            return 0.0
-        return ops.cast(self._call("log_prior", position), "float32")
+        return self._value("log_prior", position) if self.has_prior else 0.0
 
-    def _energy(
-        self,
-        position: Any,
-        indices: list[Tensor],
-        constants: list[Tensor],
-        each: Tensor | None = None,
-    ) -> Tensor:
-        """Return one chain's U in nats, (); `each` has its log-likelihoods, (m,)."""
-        if "log_density" in self._functions:
-            return -ops.cast(self._call("log_density", position), "float32")
-        if each is None:
-            each = self.log_likelihoods(position, indices, constants)
-        return -(self.train_size or 1) * ops.mean(each) - self.log_prior(position)
+    def _value(self, name: str, *arguments: Any) -> Tensor:
+        return ops.cast(self._call(name, *arguments), "float32")
 
-    def _call(self, name: str, *arguments: Any) -> Tensor:
-        self.called = name
-        value = self._functions[name](*arguments)
-        self.called = None
-        return value
-
-    def _checked_call(self, name: str, *arguments: Any) -> Tensor:
+    def _call(self, name: str, *arguments: Any) -> Any:
         try:
-            return self._call(name, *arguments)
+            return self._functions[name](*arguments)
         except Exception as error:
             error.add_note(
                 f"Argument `{name}` raised this error at the position of one chain, a "
-                "float32 tensor. Write the function with `keras.ops`, and with numbers "
-                "or arrays of dtype float32 as constants."
+                "float32 tensor. Write it for all chains at once: with `keras.ops`, "
+                "not with numpy, `float()`, `if` or loops over the position, and with "
+                "constants of dtype float32."
             )
             raise
 
@@ -225,7 +181,7 @@ class LogDensity:
         def value(
             name: str, shape: tuple[int | None, ...], meaning: str, *batch: Any
         ) -> float:
-            found = self._checked_call(name, position, *batch)
+            found = self._call(name, position, *batch)
             _check_shape(name, found, shape, position, meaning)
             return float(np.sum(ops.convert_to_numpy(found), dtype="float64"))
 
@@ -242,7 +198,7 @@ class LogDensity:
 class StepDensity:
     """The target of K chains at one step: see `samplers.base.Density`."""
 
-    correct: Callable[["Energies"], "Energies"] | None = None  # by control variates
+    correct: Callable[[Energies], Energies] | None = None  # by control variates
 
     def __init__(
         self,
@@ -257,25 +213,19 @@ class StepDensity:
         draws_once: bool = False,  # whether the noise is drawn already
     ) -> None:
         self._is_flat, self._draws_once = is_flat, draws_once
-        self._target = target
-        self._structure = structure
-        self._shapes = shapes
+        self._target, self._structure, self._shapes = target, structure, shapes
         self._data, self.arrays = data, list(arrays)
         self.noise, self.number = noise, number
-        self.train_size = target.train_size or 1
+        self.train_size = target.train_size
 
     def evaluation(self, algorithm: Algorithm, point: Position) -> Evaluation:
-        traits, target = algorithm.traits, self._target
+        traits, target, number = algorithm.traits, self._target, self.number
         normals, uniforms = self.noise
-        evaluate = target.energies(
-            self._structure,
-            self._data,
-            traits.uses_gradient,
-            traits.uses_energy_variance,
-        )
+        wanted = traits.uses_gradient, traits.uses_energy_variance
+        evaluate = target.energies(self._structure, self._data, *wanted)
         if self.correct is not None:
             evaluate = self.correct(evaluate)
-        own, number = traits.num_uniforms, self.number
+        own = traits.num_uniforms
         indices = target.batch_indices(uniforms[own:])
         energy, gradient, *variance = evaluate(point, indices)
         return Evaluation(
@@ -295,32 +245,26 @@ class StepDensity:
 
         def of_chain(
             leaves: Position, index: list[Tensor], data: list[Tensor]
-        ) -> tuple[Tensor, list[Tensor]]:
-            starts = range(0, len(leaves), count)
-            values = [
-                self._target.log_likelihoods(
-                    self._packed(leaves[start : start + count]), index, data
-                )
-                for start in starts
+        ) -> list[Tensor]:
+            parts = [leaves[i : i + count] for i in range(0, len(leaves), count)]
+            return [
+                self._target.log_likelihoods(self._packed(part), index, data)
+                for part in parts
             ]
-            return ops.sum(values[0]), values
 
-        evaluate = _backend.map_chains(of_chain, self._data, False, True)
-        leaves = [leaf for p in positions for leaf in self._leaves(p)]
-        return evaluate(leaves, [index])[2]
+        evaluate = _backend.map_chains(of_chain, self._data, False)
+        return evaluate(sum(positions, []), [index])[0]
 
     def log_prior(self, position: Position) -> Tensor:
         if not self._target.has_prior:
             return ops.zeros((self._shapes[0][0],), "float32")
-        evaluate = _backend.map_chains(self._log_prior, [], False)
-        return evaluate(self._leaves(position), [])[0]
+        return _backend.map_chains(self._log_prior, [], False)(position, [])[0]
 
     def energies(self, position: Position) -> Tensor:
         return self._energies(position, [], False)[0]
 
     def energies_and_gradient(self, position: Position) -> tuple[Tensor, Position]:
-        energy, gradient = self._energies(position, [], True)
-        return energy, self._joined(gradient)
+        return self._energies(position, [], True)
 
     def energies_above(
         self, position: Position, order: Tensor, sizes: Sequence[int]
@@ -357,7 +301,7 @@ class StepDensity:
             rounds = batches.num_rounds(self.train_size)
             keys = self.uniforms(rounds, 1, part)[:, :, 0]
             index = [batches.draw_batches(keys, self.train_size, batch_size)]
-        return self._joined(self._energies(position, index, True)[1])
+        return self._energies(position, index, True)[1]
 
     def weighted_gradient(
         self, position: Position, index: Tensor, weights: Tensor
@@ -370,13 +314,12 @@ class StepDensity:
             return ops.sum(weights * values)
 
         evaluate = _backend.map_chains(of_chain, self._data, True)
-        return self._joined(evaluate(self._leaves(position), [index, weights])[1])
+        return list(evaluate(position, [index, weights])[1])
 
     def prior_gradient(self, position: Position) -> Position:
         if not self._target.has_prior:
             return [ops.zeros_like(x) for x in position]
-        evaluate = _backend.map_chains(self._log_prior, [], True)
-        return self._joined(evaluate(self._leaves(position), [])[1])
+        return list(_backend.map_chains(self._log_prior, [], True)(position, [])[1])
 
     def uniforms(self, count: int, size: int, part: Tensor) -> Tensor:
         shape = (count, self._shapes[0][0], size)
@@ -389,22 +332,18 @@ class StepDensity:
 
     def _energies(
         self, position: Position, index: list[Tensor], differentiate: bool
-    ) -> tuple[Any, ...]:
+    ) -> tuple[Tensor, Position]:
         """Return U on mini-batches, or on all of the data, and its gradient."""
         evaluate = self._target.energies(self._structure, self._data, differentiate)
-        return evaluate(self._leaves(position), index)
+        if not self._is_flat:
+            energy, gradient = evaluate(position, index)
+            return energy, list(gradient)
+        energy, gradient = evaluate(tensors.unflat(position[0], self._shapes), index)
+        return energy, [tensors.flat(gradient)] if differentiate else []
 
     def _log_prior(self, leaves: Position, _: list[Tensor], __: list[Tensor]) -> Tensor:
         """Return the log prior of one chain, ()."""
         return self._target.log_prior(self._packed(leaves))
-
-    def _leaves(self, position: Position) -> Position:
-        """Return the tensors of the user's structure."""
-        return tensors.unflat(position[0], self._shapes) if self._is_flat else position
-
-    def _joined(self, leaves: Position) -> Position:
-        """Return a position from its tensors in the user's structure."""
-        return [tensors.flat(leaves)] if self._is_flat else list(leaves)
 
     def _packed(self, leaves: Position) -> Any:
         return tree.pack_sequence_as(self._structure, leaves)
@@ -461,15 +400,11 @@ def _checked_arrays(data: Any) -> list[Array]:
         _validate.array("Argument `data`", a, dtype=None) for a in tree.flatten(data)
     ]
     shapes = [array.shape for array in arrays]
-    if not arrays or any(len(shape) == 0 or shape[0] == 0 for shape in shapes):
+    lengths = {shape[:1] for shape in shapes}
+    if len(lengths) != 1 or lengths & {(), (0,)}:
         raise ValueError(
-            "Argument `data` must hold arrays with one row for each example, and at "
-            f"least one row. Received: arrays of the shapes {shapes}"
-        )
-    if len({shape[0] for shape in shapes}) > 1:
-        raise ValueError(
-            "Argument `data` must hold arrays of equal length, one row for each "
-            f"example. Received: arrays of the shapes {shapes}"
+            "Argument `data` must hold arrays of equal length, with one row for each "
+            f"example, and at least one row. Received: arrays of the shapes {shapes}"
         )
     if shapes[0][0] > batches.LARGEST_TRAIN_SIZE:
         raise ValueError(

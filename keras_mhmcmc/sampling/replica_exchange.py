@@ -1,11 +1,9 @@
 """`replica_exchange`: a kernel at several temperatures, which swap their positions."""
 
-import numbers
 from collections.abc import Callable
 from collections.abc import Sequence
 from typing import Any
 
-import keras
 import numpy as np
 
 from keras_mhmcmc import _validate
@@ -21,21 +19,17 @@ from keras_mhmcmc.sampling import starts
 from keras_mhmcmc.sampling.draws import Draws
 from keras_mhmcmc.sampling.draws import of_levels
 from keras_mhmcmc.sampling.log_density import LogDensity
-from keras_mhmcmc.sampling.run import Program
 from keras_mhmcmc.sampling.run import bound_to_data
 
-tree = keras.tree
-_SHARE = _validate.Interval(0.0, 1.0, low_open=True)
 
-
-@loop.in_float32
+@loop.in_float32()
 def replica_exchange(
     kernel: Algorithm,
     init: Any,
     *,
     temperatures: Sequence[float],
     learning_rates: Sequence[Rate] | None = None,
-    swap_every: float = 1,
+    swap_every: int = 1,
     energy_variance: float | str = "auto",
     log_likelihood: Callable[..., Tensor] | None = None,
     data: Any = None,
@@ -71,8 +65,7 @@ def replica_exchange(
         temperatures: at least two numbers greater than 0, increasing.
         learning_rates: numbers or schedules, one for each temperature. Hot replicas may
             take larger steps. None takes the kernel's own for all.
-        swap_every: an integer, to try a swap at every `swap_every`-th step; or a number
-            in (0, 1), the probability to try a swap at a step. Defaults to 1.
+        swap_every: integer, to try a swap at every `swap_every`-th step. Defaults to 1.
         energy_variance: variance of the estimate of one energy, in nats^2, at least 0.
             "auto" estimates it from the log-likelihoods in each mini-batch, of at least
             two examples. It is 0 with `mhbt` and `mint`, and without mini-batches.
@@ -134,11 +127,9 @@ def replica_exchange(
             "`beta=2.0, beta_adaptation=None` with `normalized=True`. Received: "
             f"kernel={kernel!r}"
         )
-    hint = "at least two numbers greater than 0, increasing, such as [1.0, 4.0, 16.0]"
-    positive = _validate.POSITIVE
-    ladder = tuple(starts.increasing("temperatures", temperatures, hint, positive))
+    ladder = _checked_temperatures(temperatures)
     rates = _checked_rates(learning_rates, ladder)
-    interval, probability = _checked_swaps(swap_every)
+    swap_every = _validate.integer("swap_every", swap_every, 1)
     keep_all = _validate.choice("keep_all", keep_all, (True, False))
     plan = loop.checked_plan(num_steps, burn_in, every)
     _validate.choice("progress", progress, (True, False))
@@ -153,42 +144,37 @@ def replica_exchange(
     rate = None if rates is None else OfReplicas(rates, num_chains)
     hot = kernel.at_temperature(temperature, rate)
     hot = bound_to_data(hot, target, batch_size)
-    swaps = interval, probability, variance
-    exchange = ReplicaExchange(hot, ladder, num_chains, *swaps)
+    exchange = ReplicaExchange(hot, ladder, num_chains, swap_every, variance)
     kept = len(ladder) if keep_all else 1
-    program = Program(exchange, target, start, recorded=kept * num_chains)
+    program = loop.Program(exchange, target, start, recorded=kept * num_chains)
     name = f"{starts.kernel_of(program.kernel)} {len(ladder)} temperatures"
-    origin = "the same kernel and the same number of temperatures"
-    outcome = program.run(plan, name, origin, progress)
-    return _draws(outcome, program, ladder, kept)
-
-
-def _draws(
-    outcome: loop.Outcome, program: Program, temperatures: Sequence[float], kept: int
-) -> Draws:
-    """Return the `Draws` of a run that recorded so many temperatures, `kept`."""
-    num_chains = program.num_chains // len(temperatures)
-    shape = (len(temperatures), num_chains)
-    counts, state = program.counted(outcome), program.saved(outcome)
-    means = {name: x.reshape(shape) for name, x in program.summary(outcome).items()}
-    swapped, tried = (
-        counts[name].reshape(shape)[:-1].T
-        for name in ("swap_accepted", "swap_proposed")
-    )
-    of_all = {
-        # NaN: the pair never tried.
-        "swap_acceptance": np.where(tried > 0, swapped / np.maximum(tried, 1), np.nan),
-        "temperatures": np.array(temperatures),
-    }
+    run = program.run(plan, name, progress)
+    of_all, shape = exchange.swaps(run.counts), (len(ladder), num_chains)
+    means = {name: x.reshape(shape) for name, x in run.summary().items()}
     infos = [{name: x[r] for name, x in means.items()} | of_all for r in range(kept)]
-    draws = of_levels(program.records(outcome), infos, state, outcome.interrupted)
-    coldest, kernel = draws.info["energy"], program.kernel
-    faults.warn_of_lost_chains(coldest, program.target)
-    faults.warn_of_coarse_energies(coldest, kernel.energy_unit(outcome.steps - 1, 0))
+    draws = of_levels([*run.leaves, *run.others], infos, run.saved, run.interrupted)
+    coldest, unit = draws.info["energy"], run.kernel.energy_unit(run.steps - 1, 0)
+    faults.warn_of_lost_chains(coldest, target)
+    faults.warn_of_coarse_energies(coldest, unit)
     if kernel.traits.compares_batches:
         consequence = "only swaps move a chain of such a temperature"
-        faults.warn_of_still_chains(counts, consequence)
+        faults.warn_of_still_chains(run.counts, consequence)
     return draws
+
+
+def _checked_temperatures(temperatures: Any) -> tuple[float, ...]:
+    found: list[float] = []
+    is_array = isinstance(temperatures, np.ndarray) and temperatures.ndim == 1
+    if is_array or isinstance(temperatures, list | tuple):
+        positive = _validate.POSITIVE
+        found = [_validate.number("temperatures", t, positive) for t in temperatures]
+    if len(found) < 2 or found != sorted(set(found)):
+        raise ValueError(
+            "Argument `temperatures` must be at least two numbers greater than 0, "
+            "increasing, such as [1.0, 4.0, 16.0]. Received: "
+            f"temperatures={_validate.shown(temperatures)}"
+        )
+    return tuple(found)
 
 
 def _checked_rates(
@@ -203,14 +189,6 @@ def _checked_rates(
             f"learning_rates={_validate.shown(rates)}"
         )
     return tuple(checked_learning_rate(rate, "learning_rates") for rate in rates)
-
-
-def _checked_swaps(swap_every: Any) -> tuple[int | None, float | None]:
-    """Return the steps between swaps, or the probability of a swap, and None."""
-    if isinstance(swap_every, numbers.Integral):
-        return _validate.integer("swap_every", swap_every, 1), None
-    hint = "An integer tries a swap at every `swap_every`-th step."
-    return None, _validate.number("swap_every", swap_every, _SHARE, hint)
 
 
 def _checked_variance(value: Any, is_exact: bool, target: LogDensity) -> float | None:
@@ -228,7 +206,7 @@ def _checked_variance(value: Any, is_exact: bool, target: LogDensity) -> float |
     _validate.choice("energy_variance", value, ("auto",))
     if is_exact or not target.draws_batches:
         return 0.0
-    if target.batch_size is not None and target.batch_size < 2:
+    if target.batch_size < 2:
         raise ValueError(
             "Argument `energy_variance` must be a number if `batch_size` is 1: one "
             "example has no variance. Received: energy_variance='auto'"

@@ -12,8 +12,6 @@ from keras_mhmcmc._types import Tensor
 
 _LARGEST = 8  # loops that a density keeps; the one that was used last stays longest
 
-Compile = Callable[..., Callable[..., Any]]  # as `_backend.compile_chains`
-
 
 class ReusableDensity:
     """A user's function, and the loops of `sample` that were compiled with it."""
@@ -85,30 +83,30 @@ def log_density(function: Callable[..., Tensor]) -> ReusableDensity:
     return ReusableDensity(function)
 
 
-def compiler(
-    functions: Sequence[Callable[..., Tensor] | None], key: tuple[Hashable, ...]
-) -> Compile:
-    """Return the function that compiles the loop of a call of `sample`.
+def compile_chains(
+    functions: Sequence[Callable[..., Tensor] | None],
+    key: tuple[Hashable, ...],
+    step: Any,
+    noise: Any,
+    records: Any,
+    capacity: int,
+    fuse: bool,
+) -> Callable[..., Any]:
+    """Return the compiled loop of a call of `sample`, as `_backend.compile_chains`.
 
-    If all functions of the user are reusable, the function finds a loop that was
-    compiled before, with an equal key. A schedule of the user that compares its values,
-    such as a plain dataclass, gives the key no hash: its values may change.
+    If all functions of the user are reusable, it may be a loop that was compiled
+    before, with an equal key. A schedule of the user that compares its values, such as
+    a plain dataclass, gives the key no hash: its values may change.
     """
+
+    def build() -> Callable[..., Any]:
+        return _backend.compile_chains(step, noise, records, capacity, fuse)
+
     given = [function for function in functions if function is not None]
+    key = (*key, *given, capacity, fuse)
     reusable = [f for f in given if isinstance(f, ReusableDensity)]
     try:
         hash(key)
     except TypeError:
-        reusable = []
-    if len(reusable) < len(given):
-        return _backend.compile_chains
-
-    def compile_chains(
-        step: Any, noise: Any, records: Any, capacity: int, fuse: bool
-    ) -> Callable[..., Any]:
-        def build() -> Callable[..., Any]:
-            return _backend.compile_chains(step, noise, records, capacity, fuse)
-
-        return reusable[0].loop((*key, *given, capacity, fuse), build)
-
-    return compile_chains
+        return build()
+    return reusable[0].loop(key, build) if len(reusable) == len(given) else build()

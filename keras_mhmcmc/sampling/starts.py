@@ -34,48 +34,44 @@ class Start(NamedTuple):
     seed: int
     saved: ChainState | None
 
-    def restored(self, template: Any, kernel: str, origin: str, check: Check) -> Any:
+    @property
+    def rows(self) -> list[tuple[int, ...]]:
+        """Shapes of the position's tensors of one chain."""
+        return [shape[1:] for shape in self.shapes]
+
+    def restored(self, template: Any, kernel: str, check: Check) -> Any:
         """Return the first state: the template, or one with the saved values."""
         if self.saved is None:
             return template
-        values = self.saved.values
-        self.check_kernel(kernel, origin)
         expected = [tuple(ops.shape(x)) for x in tree.flatten(template)]
-        actual = [x.shape for x in values]
-        if expected != actual:
-            raise ValueError(
-                f"Argument `init` must be the state of draws of {origin}, with arrays "
-                f"of the shapes {expected}. Received: a state with arrays of the "
-                f"shapes {actual}"
-            )
-        values = [ops.convert_to_tensor(x) for x in values]
+        actual = [x.shape for x in self.saved.values]
+        self.check_kernel(kernel, expected == actual)
+        values = [ops.convert_to_tensor(x) for x in self.saved.values]
         position = [value[0] for value in values[: len(self.shapes)]]
         check(tree.pack_sequence_as(self.structure, position))
         return tree.pack_sequence_as(template, values)
 
-    def check_kernel(self, kernel: str, origin: str) -> None:
+    def check_kernel(self, kernel: str, fits: bool = True) -> None:
         """Raise an error if another kernel has left the saved state."""
-        if self.saved is not None and self.saved.kernel != kernel:
+        if self.saved is not None and (self.saved.kernel != kernel or not fits):
             raise ValueError(
-                f"Argument `init` must be the state of draws of {origin}. For another "
-                "kernel, start from the last positions: take [:, -1] of each array of "
-                f"`draws.position`, and pass `num_chains`. Received: a state of "
-                f"'{self.saved.kernel}', to go on with '{kernel}'"
+                "Argument `init` must be the state of draws of the same kernel, with "
+                "the same number of temperatures and sizes of batches and rings. For "
+                "another run, start from the last positions: take [:, -1] of each "
+                "array of `draws.position`, and pass `num_chains`. Received: a state "
+                f"of '{self.saved.kernel}', to go on with '{kernel}'"
             )
 
     def one_position(self, value: Any, name: str) -> list[Array]:
         """Return the leaves of a position of one chain, or raise a `ValueError`."""
-        arrays = tree.map_structure(
-            lambda leaf: checked_array(leaf, name), without_lists(value, name)
-        )
-        shapes = [shape[1:] for shape in self.shapes]
+        arrays = checked_arrays(value, name)
         try:
             tree.assert_same_structure(arrays, self.structure)
-            fits = [a.shape for a in tree.flatten(arrays)] == shapes
+            fits = [a.shape for a in tree.flatten(arrays)] == self.rows
         except (TypeError, ValueError):
             fits = False
         if not fits:
-            expected = tree.pack_sequence_as(self.structure, list(map(list, shapes)))
+            expected = tree.pack_sequence_as(self.structure, list(map(list, self.rows)))
             raise ValueError(
                 f"Argument `{name}` must be a position of one chain, in the structure "
                 f"of `init`, with arrays of the shapes {expected}. Received: "
@@ -85,14 +81,9 @@ class Start(NamedTuple):
 
     def left(self, state: Any, steps: int, kernel: str) -> ChainState:
         """Return the `ChainState` of chains after `steps` steps, in numpy."""
-        return ChainState(
-            [ops.convert_to_numpy(x) for x in tree.flatten(state)],
-            tree.map_structure(lambda _: 0, self.structure),
-            self.shapes,
-            steps,
-            self.seed,
-            kernel,
-        )
+        values = [ops.convert_to_numpy(x) for x in tree.flatten(state)]
+        structure = tree.map_structure(lambda _: 0, self.structure)
+        return ChainState(values, structure, self.shapes, steps, self.seed, kernel)
 
 
 def begin(
@@ -101,10 +92,9 @@ def begin(
     """Return where chains start, from the arguments of `mh.sample`."""
     seed = _validate.seed(seed)
     if isinstance(init, ChainState):
-        saved = checked(init)
-        position = [ops.zeros(shape) for shape in saved.shapes]
-        parts = saved.structure, saved.shapes, position, saved.steps, saved.seed
-        return Start(*parts, saved)
+        position = [ops.zeros(shape) for shape in init.shapes]
+        parts = init.structure, init.shapes, position, init.steps, init.seed
+        return Start(*parts, init)
     num_chains = _validate.integer("num_chains", num_chains, 1)
     structure = starting_positions(init, num_chains, check)
     position = [
@@ -113,27 +103,6 @@ def begin(
     ]
     shapes = [tuple(ops.shape(x)) for x in position]
     return Start(structure, shapes, position, 0, seed, None)
-
-
-def checked(state: ChainState) -> ChainState:
-    """Return the state that a run starts from, or raise a `ValueError`."""
-    values, shapes = state.values, state.shapes
-
-    def is_shape(shape: Any) -> bool:
-        lengths = isinstance(shape, tuple) and all(isinstance(n, int) for n in shape)
-        return lengths and len(shape) > 0 and shape[0] > 0
-
-    are_lists = isinstance(values, list) and isinstance(shapes, list) and shapes
-    are_arrays = are_lists and all(isinstance(value, np.ndarray) for value in values)
-    if not are_arrays or not all(map(is_shape, shapes)):
-        raise ValueError(
-            "Argument `init` must be the unchanged `state` of draws, with a list of "
-            "arrays and a list of shapes, the chain axis first. "
-            f"Received: init={_validate.shown(state)}"
-        )
-    _validate.integer("init", state.steps, 0, "It is the `steps` of a `ChainState`.")
-    _validate.integer("init", state.seed, 0, "It is the `seed` of a `ChainState`.")
-    return state
 
 
 def first_state(kernel: Kernel, position: list[Tensor]) -> Any:
@@ -173,11 +142,11 @@ def starting_positions(init: Any, num_chains: int, check: Check) -> Any:
     """Return the first position of each chain.
 
     If the first axis of every tensor has the length `num_chains`, `init` holds one
-    position for each chain. Otherwise all chains start from the position `init`. If
-    all tensors are vectors of length `num_chains`, they may be one position, or one
-    number for each chain: `check` decides.
+    position for each chain. Otherwise all chains start from the position `init`.
+    `check` decides what is one position if that is a question: if all tensors are
+    vectors of this length, or if there is one chain.
     """
-    arrays = tree.map_structure(checked_array, without_lists(init))
+    arrays = checked_arrays(init)
     flat = tree.flatten(arrays)
     if not flat:
         raise ValueError(
@@ -185,52 +154,68 @@ def starting_positions(init: Any, num_chains: int, check: Check) -> Any:
             f"arrays. Received: init={_validate.shown(init)}"
         )
     has_axis = all(a.ndim > 0 and a.shape[0] == num_chains for a in flat)
-    if has_axis and all(array.ndim == 1 for array in flat):
-        has_axis = _are_scalars(arrays, num_chains, check)
-    elif has_axis and num_chains == 1:  # the default: nobody may have thought of it
-        has_axis = _have_chain_axis(arrays, flat, check)
+    if has_axis and (num_chains == 1 or all(a.ndim == 1 for a in flat)):
+        has_axis = _has_chain_axis(arrays, flat, num_chains, check)
     if not has_axis:
         arrays = tree.map_structure(
             lambda a: np.broadcast_to(a, (num_chains, *a.shape)), arrays
         )
-    check(first_chain(arrays))
-    return tree.map_structure(lambda a: ops.convert_to_tensor(a), arrays)
+    check(tree.map_structure(lambda a: ops.convert_to_tensor(a[0]), arrays))
+    return tree.map_structure(ops.convert_to_tensor, arrays)
 
 
-def first_chain(arrays: Any) -> Any:
-    """Return the position of the first chain, as tensors."""
-    return tree.map_structure(lambda a: ops.convert_to_tensor(a[0]), arrays)
+def _has_chain_axis(
+    arrays: Any, flat: list[Array], num_chains: int, check: Check
+) -> bool:
+    """Return whether the first axes are those of the chains, and not of a position."""
+
+    def value(position: Any) -> float | None:
+        try:
+            return check(tree.map_structure(ops.convert_to_tensor, position))
+        except Exception:  # the user's function may raise anything at a wrong shape
+            return None
+
+    whole = value(arrays)
+    first = value(tree.map_structure(lambda a: a[0], arrays))
+    are_vectors = all(a.ndim == 1 for a in flat)
+    if whole is None or first is None:
+        return first is not None if are_vectors else whole is None
+    if num_chains == 1 and are_vectors:
+        return False
+    if num_chains == 1 and np.isclose(first, whole, rtol=1e-4, equal_nan=True):
+        return True
+    raise ValueError(
+        "Argument `init` must show which axis is the chain axis: the log density is "
+        f"{whole:.6g} with the first axes, and {first:.6g} without them. Give each "
+        f"array a first axis of length {num_chains} for the chains, such as the shape "
+        f"({num_chains}, {num_chains}) for a vector of {num_chains} numbers, or "
+        f"({num_chains}, 1) for one number for each chain. Received: "
+        f"num_chains={num_chains}, and arrays of the shapes {[a.shape for a in flat]}"
+    )
 
 
-def without_lists(position: Any, name: str = "init") -> Any:
-    """Return a position with arrays in place of lists of numbers.
+def checked_arrays(position: Any, name: str = "init") -> Any:
+    """Return a position with float32 arrays of finite numbers, or raise an error.
 
-    Dicts and tuples are structures. `name` is the argument that an error names.
+    Dicts and tuples are structures, and lists are arrays. `name` is the argument that
+    an error names.
     """
     if isinstance(position, dict):
-        return {key: without_lists(value, name) for key, value in position.items()}
+        return {key: checked_arrays(value, name) for key, value in position.items()}
     if isinstance(position, tuple):
-        values = [without_lists(value, name) for value in position]
+        values = [checked_arrays(value, name) for value in position]
         is_named = type(position) is not tuple  # a `NamedTuple` takes its fields
         return type(position)(*values) if is_named else tuple(values)
-    if not isinstance(position, list):
-        return position
-    try:
-        return np.asarray(position)
-    except ValueError as error:
-        raise ValueError(
-            f"Argument `{name}` must have lists of numbers only, and dicts or tuples "
-            f"of tensors. For the weights of a model pass {name}="
-            f"tuple(model.get_weights()). Received: {_validate.shown(position)}"
-        ) from error
-
-
-def checked_array(value: Any, name: str = "init") -> Array:
-    """Return a tensor of a position as a float32 array, or raise a `ValueError`.
-
-    `name` is the argument that an error names.
-    """
-    array = _validate.array(f"Argument `{name}`", value, dtype=None)
+    if isinstance(position, list):
+        try:
+            position = np.asarray(position)
+        except ValueError as error:
+            raise ValueError(
+                f"Argument `{name}` must have lists of numbers only, and dicts or "
+                f"tuples of tensors. For the weights of a model pass {name}="
+                f"tuple(model.get_weights()). Received: {_validate.shown(position)}"
+            ) from error
+    array = _validate.array(f"Argument `{name}`", position, dtype=None)
     # The chains run in float32, and the numbers must be finite there.
     with np.errstate(over="ignore"):
         result = array.astype("float32")
@@ -241,75 +226,3 @@ def checked_array(value: Any, name: str = "init") -> Array:
             f"{array.shape}: {_validate.shown(array)}"
         )
     return result
-
-
-def _are_scalars(arrays: Any, num_chains: int, check: Check) -> bool:
-    """Return whether vectors of length `num_chains` are one number for each chain."""
-    as_vector = tree.map_structure(ops.convert_to_tensor, arrays)
-    takes_vector = _value(check, as_vector) is not None
-    takes_scalar = _value(check, first_chain(arrays)) is not None
-    if takes_vector and takes_scalar and num_chains > 1:
-        raise ValueError(
-            "Argument `init` must show which axis is the chain axis. Give it the shape "
-            f"({num_chains}, {num_chains}) for one position of {num_chains} values for "
-            f"each chain, or ({num_chains}, 1) for one number for each chain. "
-            f"Received: an array of shape ({num_chains},) with "
-            f"num_chains={num_chains}"
-        )
-    return takes_scalar and not takes_vector
-
-
-def _have_chain_axis(arrays: Any, flat: list[Array], check: Check) -> bool:
-    """Return whether first axes of length 1 are that of a single chain."""
-    one = _value(check, first_chain(arrays))
-    whole = _value(check, tree.map_structure(ops.convert_to_tensor, arrays))
-    if one is None or whole is None:
-        return whole is None
-    if not np.isclose(one, whole, rtol=1e-4, equal_nan=True):
-        raise ValueError(
-            "Argument `init` must show which axis is the chain axis: the log density "
-            f"is {whole:.6g} with the first axes, and {one:.6g} without them. Give "
-            "each array one more axis of length 1, that of the chain, or pass "
-            "`num_chains=2`. Received: arrays of the shapes "
-            f"{[array.shape for array in flat]}"
-        )
-    return True
-
-
-def _value(check: Check, position: Tensor) -> float | None:
-    """Return the log density, None if the functions do not take the position."""
-    try:
-        return check(position)
-    except Exception:  # the user's function may raise anything at a wrong shape
-        return None
-
-
-def increasing(
-    name: str,
-    values: Any,
-    hint: str,
-    interval: _validate.Interval | None,
-    count: int | None = None,
-) -> list[Any]:
-    """Return a list of increasing numbers in an interval; None: of positive integers.
-
-    `hint` says what it must be: a list of `count` numbers, or of at least two.
-    """
-
-    def checked(value: Any) -> float:
-        value = value.item() if isinstance(value, np.generic) else value
-        if interval is None:
-            return _validate.integer(name, value, 1)
-        return _validate.number(name, value, interval)
-
-    is_array = isinstance(values, np.ndarray) and values.ndim == 1
-    found: Any = None
-    if isinstance(values, list | tuple) or is_array:
-        found = [checked(value) for value in values]
-    fits = found and len(found) == (count or max(len(found), 2))
-    if not fits or any(a >= b for a, b in zip(found, found[1:], strict=False)):
-        raise ValueError(
-            f"Argument `{name}` must be {hint}. Received: "
-            f"{name}={_validate.shown(values)}"
-        )
-    return found

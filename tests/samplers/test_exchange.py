@@ -282,7 +282,7 @@ def test_a_velocity_that_is_only_kept_would_be_seen(monkeypatch):
 def test_the_velocity_of_a_new_position(name):
     """Only where positions swapped, by the gradients' difference at each rate."""
     kernel, _ = MOMENTUM[name]
-    algorithm = rules.ReplicaExchange(kernel, (1.0, 4.0), 3, 1, None, 0.0)
+    algorithm = rules.ReplicaExchange(kernel, (1.0, 4.0), 3, 1, 0.0)
     rng = np.random.default_rng(0)
     position, gradient, velocity = rng.normal(size=(3, 6, 2)).astype("float32")
     rates = np.array([0.1] * 3 + [0.3] * 3, "float32")

@@ -10,11 +10,8 @@ import pytest
 from keras import ops
 
 import keras_mhmcmc as mh
-from keras_mhmcmc.samplers.parts import contour
 from tests.oracles import contour as oracle
-from tests.support.contour_tools import BASE
 from tests.support.contour_tools import long_run
-from tests.support.contour_tools import settings_with
 
 
 def mixture(x):
@@ -84,18 +81,6 @@ def test_a_known_density_is_not_learned():
     )
     expected = masses / masses.sum()
     np.testing.assert_allclose(draws.info["masses"][1], expected, rtol=1e-5)
-
-
-def test_a_contour_chain_goes_on_bit_for_bit():
-    kernel = mh.kernels.csghmc(0.1, **MIXTURE)
-    run = functools.partial(
-        mh.sample, kernel, log_density=mixture, num_chains=3, progress=False
-    )
-    whole = run(4.0, num_steps=200)
-    first = run(4.0, num_steps=120)
-    second = run(first.state, num_steps=80)
-    np.testing.assert_array_equal(second.position, whole.position[:, 120:])
-    np.testing.assert_array_equal(second.info["masses"], whole.info["masses"])
 
 
 def literal_run(low, gap, m, size, num_steps, num_chains):
@@ -237,47 +222,6 @@ def test_draws_of_the_pilot_are_refused_with_the_remedy():
         run_auto(mh.kernels.csgld(0.1))
 
 
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"zeta": 0.0}, "`zeta` must be a number"),
-        ({"zeta": -1.0}, "`zeta`"),
-        ({"partition": None}, "`partition` must be .*`mh.suggest_partition"),
-        ({"partition": (2.0, 0.5, 12)}, "`partition` must be an `mh.EnergyPartition`"),
-        ({"partition": "Auto"}, r"`partition` must be .* Received: partition='Auto'"),
-        ({"pilot_steps": 0}, r"`pilot_steps` must be .* Received: pilot_steps=0"),
-        ({"masses": np.ones(11)}, r"`masses` must have one number for each of the 12"),
-        ({"masses": np.r_[np.ones(11), 0.0]}, r"`masses` .* masses\[11\]=0.0"),
-        ({"masses": np.r_[np.nan, np.ones(11)]}, r"`masses` .* masses\[0\]=nan"),
-        ({"adapt": False}, "`masses` must be given"),
-        ({"max_multiplier": 0.5}, "`max_multiplier`"),
-        ({"random_field": "two"}, "`random_field` must be one of"),
-        ({"difference": "central"}, "`difference` must be one of"),
-        ({"weight_power": -1.0}, "`weight_power`"),
-        ({"rho": -1.0}, "`rho`"),
-        ({"rho": 1e9}, "`step_size` and `rho`"),
-        ({"step_size": 1.5}, "`step_size`"),
-        ({"step_size": mh.schedules.PowerDecay(0.01, 1.0, 0.0)}, "`step_size` must be"),
-        ({"step_size": mh.schedules.CyclicalCosine(0.1, 70)}, "`step_size` must be"),
-        (
-            {"step_size": keras.optimizers.schedules.ExponentialDecay(0.1, 10, 1.5)},
-            "`step_size` must be",
-        ),
-    ],
-)
-def test_bad_arguments_are_named(changes, message):
-    arguments = {**BASE, **changes}
-    kernels = (
-        lambda: mh.kernels.csgld(0.1, **arguments),
-        lambda: mh.kernels.csghmc(0.1, **arguments),
-        lambda: mh.CSGLD(0.1, train_size=10, **arguments),
-        lambda: mh.CSGHMC(0.1, train_size=10, **arguments),
-    )
-    for make in kernels:
-        with pytest.raises(ValueError, match=message):
-            make()
-
-
 def test_a_partition_is_an_object_that_is_compared_and_saved():
     partition = mh.EnergyPartition(np.float32(2), energy_gap=1, partitions=np.int64(50))
     assert partition == mh.EnergyPartition(2.0, 1.0, 50)
@@ -290,12 +234,6 @@ def test_a_partition_is_an_object_that_is_compared_and_saved():
     assert pickle.loads(pickle.dumps(partition)) == partition
     with pytest.raises(AttributeError):
         partition.energy_min = 3.0
-
-
-@pytest.mark.parametrize("energies", [[], [1.0] * 20, [1.0, 2.0], [np.nan] * 20])
-def test_a_partition_needs_energies_that_differ(energies):
-    with pytest.raises(ValueError, match="`energies` must have at least 10 finite"):
-        mh.suggest_partition(energies)
 
 
 def test_draws_are_resampled_by_their_weights():
@@ -356,27 +294,3 @@ def test_the_field_does_not_change_the_weights():
     root = run(mh.kernels.csgld(0.05, **settings, weight_power=1.0))
     biased = np.average(root.info["energy"], weights=root.weights)
     assert biased > expected + 0.3
-
-
-@pytest.mark.parametrize("each", [False, True])
-def test_the_visits_of_a_report_are_the_subregions_of_the_algorithm(each):
-    """More draws than a block, lost chains, and a partition of each chain."""
-    low, gap = [2.0, 1.0, 0.0], [0.5, 0.25, np.inf]
-    settings = settings_with(partitions=12).contour
-    if each:
-        settings = settings._replace(
-            energy_min=ops.convert_to_tensor(np.array(low, "float32")),
-            energy_gap=ops.convert_to_tensor(np.array(gap, "float32")),
-        )
-    energy = np.random.default_rng(8).normal(4.0, 3.0, (3, 60_000)).astype("float32")
-    energy[:, :5] = [2.0, 2.5, np.nan, np.inf, -np.inf]
-    energy[1, 50_000:] = np.nan
-    place = contour.locate(ops.convert_to_tensor(energy.T), settings)
-    index, finite = (ops.convert_to_numpy(x).T for x in (place.index, place.finite))
-    expected = [
-        np.bincount(i[known], minlength=12)
-        for i, known in zip(index, finite, strict=True)
-    ]
-    actual = contour.visits_of(energy, settings)
-    np.testing.assert_array_equal(actual, expected)
-    np.testing.assert_array_equal(actual.sum(axis=1), [59_997, 49_997, 59_997])

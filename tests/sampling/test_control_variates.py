@@ -12,8 +12,6 @@ from keras_mhmcmc.sampling import control_variates
 from keras_mhmcmc.sampling import starts
 from keras_mhmcmc.sampling.control_variates import ControlVariates
 from keras_mhmcmc.sampling.log_density import LogDensity
-from keras_mhmcmc.sampling.run import Program
-from tests.oracles import steps
 from tests.oracles.control_variates import Logistic
 from tests.oracles.control_variates import controlled
 from tests.statistics.planting import wrap
@@ -51,8 +49,8 @@ def estimates(theta):
     chains = len(BATCHES)
     start = starts.begin(THETA, chains, 0, target.check)
     variates = ControlVariates(REFERENCE, SGLD, target, start)
-    correct = variates.corrected(variates.constants)
-    evaluate = correct(target.energies(0, target.constants, True))
+    evaluate = target.energies(0, target.constants, True)
+    evaluate = variates.corrected(variates.constants, evaluate)
     position = tensor(np.tile(theta, (chains, 1)))
     energy, gradient = evaluate([position], [tensor(BATCHES, "int32")])
     return ops.convert_to_numpy(energy), N * ops.convert_to_numpy(gradient[0])
@@ -84,35 +82,26 @@ def test_estimates_are_those_of_float64_and_unbiased():
     assert_right()
 
 
-def _without_the_full_gradient(real, at_position, at_reference, of_all, *others):
-    of_all = of_all[0], [0.0 * g for g in of_all[1]]
-    return real(at_position, at_reference, of_all, *others)
-
-
-def _without_the_factor(real, at_position, at_reference, *others):
-    at_reference = at_reference[0], [M / N * g for g in at_reference[1]]
-    return real(at_position, at_reference, *others)
-
-
-def _with_the_wrong_sign(real, at_position, at_reference, of_all, *others):
-    return real(at_position, of_all, at_reference, *others)
-
-
-def _without_the_slope(real, at_position, at_reference, of_all, change, *others):
-    return real(at_position, at_reference, of_all, [0.0 * x for x in change], *others)
-
-
-BUGS = [
-    _without_the_full_gradient,
-    _without_the_factor,
-    _with_the_wrong_sign,
-    _without_the_slope,
-]
+# In place of `estimate(at_position, at_reference, of_all, change, train_size)`.
+BUGS = {
+    "without the full gradient": lambda real, at, start, of_all, *others: real(
+        at, start, (of_all[0], [0.0 * g for g in of_all[1]]), *others
+    ),
+    "without the factor": lambda real, at, start, *others: real(
+        at, (start[0], [M / N * g for g in start[1]]), *others
+    ),
+    "the wrong sign": lambda real, at, start, of_all, *others: real(
+        at, of_all, start, *others
+    ),
+    "without the slope": lambda real, at, start, of_all, change, *others: real(
+        at, start, of_all, [0.0 * x for x in change], *others
+    ),
+}
 
 
 @pytest.mark.parametrize("bug", BUGS)
 def test_planted_bugs_are_found(monkeypatch, bug):
-    wrap(monkeypatch, control_variates, "estimate", bug)
+    wrap(monkeypatch, control_variates, "estimate", BUGS[bug])
     with pytest.raises(AssertionError):
         assert_right()
 
@@ -133,72 +122,6 @@ SGLD = mh.kernels.sgld(0.1)
 
 def run(kernel, init, num_steps=4, **arguments):
     return mh.sample(kernel, init, num_steps=num_steps, progress=False, **arguments)
-
-
-# Kernels, and their steps in float64: (state, gradient of U/N, normals) -> state.
-RATE, T = 0.3, 0.8
-BATH = dict(learning_rate=RATE, temperature=T, train_size=N)
-
-
-def step_of(name, state, gradient, normals):
-    step = getattr(steps, f"{name}_step")
-    moved = step(*state, [gradient], [normals], **STEPS[name][2], **BATH)
-    return (moved,) if name == "sgld" else moved
-
-
-ZEROS = [np.zeros(D)]
-METRIC = dict(decay=0.9, epsilon=0.1)
-STEPS = {
-    "sgld": ({}, (), {}),
-    "psgld": (METRIC, (ZEROS,), METRIC),
-    "sghmc": (dict(momentum=0.7), (ZEROS,), dict(momentum=0.7)),
-    "sgnht": (
-        dict(momentum=0.7, thermostat_rate=0.05),
-        (ZEROS, 0.3),
-        dict(friction=0.3, rate=0.05),
-    ),
-}
-
-
-def assert_steps(name):
-    """Two steps of each chain, with the noise and the batches of the run."""
-    seed, chains = 11, 5
-    arguments, auxiliary, _ = STEPS[name]
-    kernel = getattr(mh.kernels, name)(RATE, temperature=T, **arguments)
-    options = dict(num_chains=chains, seed=seed, control_variates=REFERENCE)
-    draws = run(kernel, THETA, 3, **options, **LOGISTIC)
-    target = LogDensity(**LOGISTIC)
-    start = starts.begin(THETA, chains, seed, target.check)
-    program = Program(kernel, target, start)
-    states = [([THETA], *auxiliary)] * chains
-    for number in range(2):
-        normals, uniforms = program.noise(seed, number)
-        batches = ops.convert_to_numpy(target.batch_indices(uniforms)[0])
-        for chain, rows in enumerate(batches):
-            (theta,), *_ = states[chain]
-            energy, gradient = controlled(ORACLE, theta, REFERENCE, rows)
-            noise = ops.convert_to_numpy(normals[0])[chain]
-            states[chain] = step_of(name, states[chain], gradient / N, noise)
-            np.testing.assert_allclose(
-                draws.position[chain, number + 1],
-                states[chain][0][0],
-                rtol=1e-5,
-                atol=2e-5,
-            )
-            found = draws.info["energy"][chain, number]
-            assert found == pytest.approx(energy, rel=1e-5)
-
-
-@pytest.mark.parametrize("name", STEPS)
-def test_steps_are_those_of_float64(name):
-    assert_steps(name)
-
-
-@pytest.mark.parametrize("name", STEPS)
-def test_a_planted_bug_in_the_steps_is_found(monkeypatch, name):
-    wrap(monkeypatch, control_variates, "estimate", _without_the_factor)
-    with pytest.raises(AssertionError):
-        assert_steps(name)
 
 
 # The mean of a normal sample: the gradient of a batch is that of all the data, and a
@@ -293,34 +216,20 @@ def test_a_structure_of_tensors():
     assert np.isfinite(draws.position["bias"]).all()
 
 
-def test_the_mode_of_an_expansion_is_a_reference():
-    expansion = mh.expansions.logistic_regression(X, Y)
-    reference = expansion.reference
-    draws = run(
-        mh.kernels.sgld(0.1), reference, 5, control_variates=reference, **LOGISTIC
-    )
-    assert np.isfinite(draws.position).all()
-
-
 BATCHED = LOGISTIC | dict(kernel=SGLD, control_variates=REFERENCE)
+OF_DENSITY = dict(log_likelihood=None, log_prior=None, data=None, batch_size=None)
 WRONG = {
     "structure": (dict(control_variates={"a": REFERENCE}), "structure of `init`"),
-    "shape": (dict(control_variates=REFERENCE[:2]), r"shapes \[3\]"),
-    "chains": (dict(control_variates=np.zeros((2, D))), r"shapes \[3\]"),
+    "shape": (dict(control_variates=np.zeros((2, D))), r"shapes \[3\]"),
     "infinite": (dict(control_variates=[np.inf, 0.0, 0.0]), "finite numbers"),
     "nowhere": (
         dict(log_prior=lambda x: ops.log(x[0]), control_variates=[-1.0, 0.0, 0.0]),
         "gradient are finite",
     ),
-    "all of the data": (dict(batch_size=N), "no effect"),
-    "no batch size": (dict(batch_size=None), "no effect"),
-    "Metropolis": (dict(kernel=mh.kernels.mhbt(0.1)), "plain gradient sampler"),
-    "MINT": (dict(kernel=mh.kernels.mint(0.1)), "plain gradient sampler"),
-    "contour": (
-        dict(kernel=mh.kernels.csgld(0.1)),
-        "plain gradient sampler",
-    ),
-    "transition": (dict(kernel=mh.kernels.amagold(0.1)), "plain gradient sampler"),
+    "all of the data": (dict(batch_size=None), "no effect"),
+    "density": (OF_DENSITY | dict(log_density=log_prior), "`log_density`"),
+    "contour": (dict(kernel=mh.kernels.csgld(0.1)), "plain gradient sampler"),
+    "path": (dict(kernel=mh.kernels.amagold(0.1)), "plain gradient sampler"),
 }
 
 
@@ -331,17 +240,6 @@ def test_bad_arguments(name):
         ValueError, match=f"Argument `control_variates` must.*{message}"
     ):
         run(init=[1.0, 1.0, 1.0], num_steps=4, num_chains=2, **BATCHED | changes)
-
-
-def test_a_density_has_no_mini_batches():
-    with pytest.raises(ValueError, match="`control_variates` must .* `log_density`"):
-        run(
-            SGLD,
-            [0.0],
-            4,
-            log_density=lambda x: -0.5 * ops.sum(ops.square(x)),
-            control_variates=[0.0],
-        )
 
 
 def test_bad_data_are_named():

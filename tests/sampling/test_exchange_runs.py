@@ -5,7 +5,6 @@ import pytest
 from keras import ops
 
 import keras_mhmcmc as mh
-from keras_mhmcmc.sampling import loop
 from tests.support.exchange_tools import KERNELS
 from tests.support.exchange_tools import NOISE
 from tests.support.exchange_tools import gaussian
@@ -13,18 +12,16 @@ from tests.support.exchange_tools import noisy_gaussian
 from tests.support.exchange_tools import run
 
 
-@pytest.mark.parametrize("swap_every", [1, 5, 0.2])
+@pytest.mark.parametrize("swap_every", [1, 5])
 def test_swaps_are_as_frequent_as_asked(swap_every):
     draws = run(
         KERNELS["random walk"], temperatures=(1.0, 1.0001), swap_every=swap_every,
         steps=200, chains=200, burn_in=0,
     )  # fmt: skip
     assert np.nanmean(draws.info["swap_acceptance"]) > 0.99
-    tried = 200 * (swap_every if swap_every < 1 else 1 / swap_every)
     changes = (np.diff(draws.position, axis=1) != 0).mean()
     assert changes > 0.5
     assert draws.info["energy"].shape == (200, 200)
-    assert tried > 0
 
 
 @pytest.mark.slow_on("jax", "tensorflow")
@@ -72,78 +69,6 @@ def test_draws_are_those_of_the_coldest_with_and_without_the_others():
     assert runs[0].to_arviz() is not None
 
 
-def test_an_interrupted_run_returns_its_draws(monkeypatch):
-    calls = []
-    convert = ops.convert_to_numpy
-
-    def interrupt(x):
-        calls.append(x)
-        if len(calls) == 40:
-            raise KeyboardInterrupt
-        return convert(x)
-
-    monkeypatch.setattr("keras_mhmcmc.sampling.loop.ops.convert_to_numpy", interrupt)
-    with pytest.warns(UserWarning, match="Interrupted after"):
-        draws = run(KERNELS["sgld"], steps=100000, chains=3, burn_in=0)
-    assert draws.interrupted and len(draws) > 0
-    assert np.isfinite(draws.position).all()
-
-
-def test_a_run_that_was_stopped_before_its_first_step_goes_on(monkeypatch):
-    def interrupted(plan, *others):
-        raise KeyboardInterrupt
-
-    settings = dict(steps=10, burn_in=0)
-    whole = run(KERNELS["langevin"], chains=3, **settings)
-    with monkeypatch.context() as patch:
-        patch.setattr(loop.Plan, "piece", interrupted)
-        with pytest.warns(UserWarning, match="Interrupted after 0"):
-            draws = run(KERNELS["langevin"], chains=3, **settings)
-    assert draws.position.shape == (3, 0) and draws.state.steps == 0
-    rest = run(KERNELS["langevin"], draws.state, **settings)
-    np.testing.assert_array_equal(rest.position, whole.position)
-
-
-def test_a_lost_chain_is_reported_where_the_run_was_asked_for():
-    with pytest.warns(UserWarning, match="3 of 3 chains") as caught:
-        mh.replica_exchange(
-            mh.kernels.sgld(1.0), 9.0, temperatures=[1.0, 2.0], num_steps=50,
-            log_density=lambda x: -ops.sum(x**4), num_chains=3, progress=False,
-        )  # fmt: skip
-    places = [w.filename for w in caught if "chains ran" in str(w.message)]
-    assert places == [__file__]
-
-
-BAD = {
-    "temperatures": [[1.0], 3.0, [4.0, 1.0], [1.0, 1.0], [0.0, 1.0], [1.0, np.inf]],
-    "learning_rates": [[0.1], 0.1, [0.1, -1.0], [0.1, "a"]],
-    "swap_every": [0, 1.0, -0.1, True, "always", None],
-    "energy_variance": [-1.0, "given", None, 1.0],
-    "keep_all": ["yes"],
-    "num_steps": [0, 5.0],
-    "num_chains": [0],
-    "burn_in": [-1, 50],
-}  # fmt: skip
-
-
-@pytest.mark.parametrize(
-    "name, value", [(name, value) for name, values in BAD.items() for value in values]
-)
-def test_bad_arguments_are_named(name, value):
-    settings = dict(temperatures=[1.0, 2.0], num_steps=50, log_density=gaussian)
-    with pytest.raises(ValueError, match=f"`{name}`"):
-        mh.replica_exchange(
-            KERNELS["random walk"], 0.0, progress=False, **settings | {name: value}
-        )
-
-
-def test_a_kernel_is_one_of_ours():
-    with pytest.raises(ValueError, match="`kernel`"):
-        mh.replica_exchange(
-            "sgld", 0.0, temperatures=[1.0, 2.0], num_steps=5, log_density=gaussian
-        )
-
-
 def test_one_example_has_no_variance():
     settings = dict(
         log_likelihood=noisy_gaussian(1.0), data=NOISE, batch_size=1, steps=5
@@ -151,9 +76,3 @@ def test_one_example_has_no_variance():
     with pytest.raises(ValueError, match="`energy_variance`.*batch_size"):
         run(KERNELS["sgld"], chains=2, **settings)
     assert len(run(KERNELS["sgld"], chains=2, energy_variance=9.0, **settings)) == 4
-
-
-def test_a_state_has_the_right_number_of_temperatures():
-    state = run(KERNELS["sgld"], steps=5, chains=3).state
-    with pytest.raises(ValueError, match="`init`.*temperatures"):
-        run(KERNELS["sgld"], state, (1.0, 2.0, 3.0, 4.0), steps=5)

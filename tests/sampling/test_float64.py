@@ -87,29 +87,3 @@ def test_rounding_is_told(rate):
             num_chains=2,
             progress=False,
         )
-
-
-@pytest.mark.parametrize(
-    "make",
-    [
-        lambda: mh.SGLD(0.01, train_size=32, seed=0),
-        lambda: mh.RSGLD(0.05, train_size=32, batch_size=8, warm_up=2, seed=0),
-        lambda: mh.CSGHMC(0.01, train_size=32, pilot_steps=20, seed=0),
-    ],
-    ids=["SGLD", "RSGLD", "CSGHMC"],
-)
-def test_a_network_of_float64_is_sampled_and_attacked(make):
-    keras.utils.set_random_seed(0)
-    x = np.random.default_rng(0).normal(size=(32, 3))
-    y = (x.sum(1) > 0).astype("int64")
-    model = keras.Sequential([keras.Input((3,)), keras.layers.Dense(2)])
-    loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
-    model.compile(make(), loss)
-    posterior = mh.PosteriorSamples()
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", UserWarning)
-        model.fit(x, y, 8, 8, 0, callbacks=[posterior])
-    ensemble = posterior.ensemble(model)
-    assert ensemble.predict(x, verbose=0).shape == (32, 2)
-    attacked = mh.adversarial.fgsm(ensemble, x, 0.1, y=y, clip=None)
-    assert np.abs(attacked - x).max() <= 0.1 + 1e-6

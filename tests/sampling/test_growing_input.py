@@ -18,50 +18,6 @@ KERNELS = {
     "austerity": mh.kernels.austerity(0.5, block_size=10),
     "confidence": mh.kernels.confidence(0.5, bounds=NORMS, block_size=10),
 }
-ARGUMENTS = {
-    "batch_size": dict(batch_size=10),
-    "replacement": dict(replacement=True),
-}
-
-
-@pytest.mark.parametrize("name", KERNELS)
-@pytest.mark.parametrize("argument", ARGUMENTS)
-def test_arguments_that_do_not_fit_the_kernel(name, argument):
-    with pytest.raises(ValueError, match=f"Argument `{argument}` must be"):
-        run(KERNELS[name], np.zeros((2, 2)), **ARGUMENTS[argument])
-
-
-@pytest.mark.parametrize("name", KERNELS)
-def test_a_density_without_data(name):
-    with pytest.raises(ValueError, match="`log_likelihood` must be given"):
-        mh.sample(
-            KERNELS[name],
-            np.zeros(2),
-            log_density=lambda x: -ops.sum(ops.square(x)),
-            num_steps=5,
-            progress=False,
-        )
-
-
-@pytest.mark.parametrize("name", KERNELS)
-def test_a_likelihood_that_is_summed(name):
-    with pytest.raises(ValueError, match="one log-likelihood for each example"):
-        mh.sample(
-            KERNELS[name],
-            np.zeros(2),
-            log_likelihood=lambda theta, batch: ops.sum(log_likelihood(theta, batch)),
-            data=(X, Y),
-            num_steps=5,
-            progress=False,
-        )
-
-
-@pytest.mark.parametrize("values", [NORMS[:-1], [*NORMS, 1.0]])
-def test_bounds_of_another_data_set(values):
-    with pytest.raises(
-        ValueError, match=f"Received: {len(values)} numbers, and {SIZE}"
-    ):
-        run(mh.kernels.confidence(0.3, bounds=values), np.zeros((2, 2)))
 
 
 def test_a_bound_that_does_not_hold_is_an_error():
@@ -99,19 +55,6 @@ def test_a_likelihood_that_is_not_finite_is_rejected(name, value):
     assert len(np.unique(draws.position[..., 0])) > 8
     assert (draws.info["nonfinite"] > 0).all() == (value != -np.inf)
     assert (draws.info["nonfinite"] == 0).all() == (value == -np.inf)
-
-
-def test_the_confidence_sampler_ends_with_an_error_where_others_count():
-    with pytest.raises(ValueError, match="value is nan"):
-        mh.sample(
-            KERNELS["confidence"],
-            np.full(2, -0.1),
-            log_likelihood=broken(np.nan),
-            data=(X, Y),
-            num_steps=60,
-            num_chains=4,
-            progress=False,
-        )
 
 
 def test_the_size_of_the_batch_is_reported():

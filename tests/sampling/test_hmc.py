@@ -8,27 +8,11 @@ import scipy.stats
 from keras import ops
 
 import keras_mhmcmc as mh
+from tests.sampling.test_mclmc import LEAST
+from tests.sampling.test_mclmc import normal
+from tests.sampling.test_mclmc import run
 
 pytestmark = pytest.mark.in_turn("jax")  # long chains
-
-LEAST = 1e-4
-
-
-def normal(scales):
-    scales = np.asarray(scales, "float32")
-    return lambda x: -0.5 * ops.sum(ops.square(x / scales))
-
-
-def run(kernel, start, density, steps, burn_in=0, **options):
-    options = dict(num_chains=len(start), every=1, seed=3, progress=False) | options
-    return mh.sample(
-        kernel,
-        np.asarray(start, "float32"),
-        log_density=density,
-        num_steps=steps,
-        burn_in=burn_in,
-        **options,
-    )
 
 
 @pytest.mark.parametrize(("dimension", "warm_up"), [(3, 400), (20, 400)])
@@ -60,19 +44,6 @@ def test_a_banana_keeps_its_marginals():
     assert scipy.stats.kstest(rest, "norm").pvalue > LEAST
 
 
-def test_a_run_goes_on_bit_for_bit_after_its_warm_up():
-    kernel, density = mh.kernels.hmc(warm_up=40, leapfrog_steps=4), normal([0.1, 2.0])
-    start = np.random.default_rng(1).normal(size=(5, 2))
-    whole = run(kernel, start, density, 70, 40)
-    part = run(kernel, start, density, 50, 40)
-    rest = mh.sample(
-        kernel, part.state, log_density=density, num_steps=20, progress=False
-    )
-    np.testing.assert_array_equal(rest.position, whole.position[:, 10:])
-    for mine, other in zip(rest.state.values, whole.state.values, strict=True):
-        np.testing.assert_array_equal(mine, other)
-
-
 def test_a_path_that_leaves_the_support_is_rejected():
     def density(x):  # NaN outside of the disk
         return ops.sum(ops.log(1.0 - ops.square(x)))
@@ -95,6 +66,8 @@ def test_mini_batches_and_a_short_burn_in_are_refused():
     )
     with pytest.raises(ValueError, match=r"`batch_size` must be None.*batch_size=5"):
         mh.sample(mh.kernels.hmc(), [0.0], batch_size=5, burn_in=500, **target)
+    with pytest.raises(ValueError, match=r"`batch_size` must be None.*batch_size=5"):
+        mh.sample(mh.kernels.mclmc(), [0.0], batch_size=5, burn_in=1000, **target)
     with pytest.raises(ValueError, match=r"`burn_in` must be at least 500.*warm_up"):
         mh.sample(mh.kernels.hmc(), [0.0], burn_in=499, **target)
 
@@ -112,13 +85,6 @@ def test_chains_that_reject_nearly_all_say_so(options, remedy):
     with pytest.warns(UserWarning, match=message):
         draws = run(kernel, np.zeros((4, 3)), normal([0.1, 1.0, 3.0]), 60, 5)
     assert draws.info["acceptance"].max() < 0.4
-
-
-def test_chains_that_accept_do_not_warn():
-    kernel = mh.kernels.hmc(leapfrog_steps=4, step_size=0.5, warm_up=0)
-    with warnings.catch_warnings():
-        warnings.simplefilter("error", UserWarning)
-        run(kernel, np.zeros((4, 3)), normal([1.0, 1.0, 1.0]), 60, 5)
 
 
 @pytest.mark.parametrize(("constant", "warns"), [(1e6, False), (1e8, True)])

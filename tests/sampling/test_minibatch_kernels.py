@@ -69,60 +69,8 @@ def test_barkers_test_is_biased_on_small_batches_of_small_data():
     assert 0.08 < shift.max() < 0.4
 
 
-def of_share(monkeypatch):
-    """The sign of the difference of an example."""
-
-    def around(real, *args):
-        share, violation = real(*args)
-        return -share, violation
-
-    wrap(monkeypatch, bounded, "bounded_share", around)
-
-
-def of_points(monkeypatch):
-    """Counts that are drawn at the proposal."""
-
-    def around(real, self, positions, index):
-        return real(self, positions, index)[::-1]
-
-    wrap(monkeypatch, StepDensity, "log_likelihoods", around)
-
-
-def of_rate(monkeypatch):
-    """Batches of half the size."""
-
-    def around(real, density, rate, *args):
-        return real(density, 0.5 * rate, *args)
-
-    wrap(monkeypatch, bounded, "visit_arrivals", around)
-
-
-def of_weights(monkeypatch):
-    """Examples that are drawn with equal probability."""
-    wrap(
-        monkeypatch,
-        bounded,
-        "alias_table",
-        lambda real, weights: real(np.ones(len(weights))),
-    )
-
-
-def of_prior(monkeypatch):
-    """No prior in the ratio."""
-
-    def around(real, self, position):
-        return 0.0 * ops.sum(ops.square(position[0]), axis=1)
-
-    wrap(monkeypatch, StepDensity, "log_prior", around)
-
-
-def of_no_batch(monkeypatch):
-    """No example that rejects."""
-
-    def around(real, density, rate, *args):
-        return real(density, 0.0 * rate, *args)
-
-    wrap(monkeypatch, bounded, "visit_arrivals", around)
+def planted(where, name, around):
+    return lambda monkeypatch: wrap(monkeypatch, where, name, around)
 
 
 def of_polynomials(monkeypatch):
@@ -132,102 +80,70 @@ def of_polynomials(monkeypatch):
     monkeypatch.setattr(bounded, "rounding", lambda *values: 1e6)
 
 
-def of_sum(monkeypatch):
-    """An r_0 of which the polynomials are left out."""
-    wrap(monkeypatch, taylor, "change_of_all", lambda real, *args: 0.0 * real(*args))
+def half_work(real, velocity, gradient, normals, work, scalars, train_size):
+    moved, _ = real(velocity, gradient, normals, work, scalars, train_size)
+    dot = ops.sum(gradient[0] * velocity[0], axis=1)
+    return moved, work + train_size * dot
 
 
-def of_energies(monkeypatch):
-    """A test on all of the data that forgets half of them."""
-    wrap(
-        monkeypatch,
-        StepDensity,
-        "energies",
-        lambda real, self, position: 0.5 * real(self, position),
+# The sign of the difference of an example.
+of_share = planted(
+    bounded, "bounded_share", lambda real, *a: (-real(*a)[0], real(*a)[1])
+)
+# Counts that are drawn at the proposal.
+of_points = planted(StepDensity, "log_likelihoods", lambda real, *a: real(*a)[::-1])
+# Batches of half the size, and no example that rejects.
+of_rate, of_no_batch = (
+    planted(
+        bounded,
+        "visit_arrivals",
+        lambda real, density, rate, *a, share=share: real(density, share * rate, *a),
     )
-
-
-def of_work(monkeypatch):
-    """A test without rho."""
-
-    def around(real, velocity, gradient, normals, work, *others):
-        return real(velocity, gradient, normals, work, *others)[0], work
-
-    wrap(monkeypatch, amagold_path, "kicked", around)
-
-
-def of_half_work(monkeypatch):
-    """A rho that takes the old velocity twice."""
-
-    def around(real, velocity, gradient, normals, work, scalars, train_size):
-        moved, _ = real(velocity, gradient, normals, work, scalars, train_size)
-        dot = ops.sum(gradient[0] * velocity[0], axis=1)
-        return moved, work + train_size * dot
-
-    wrap(monkeypatch, amagold_path, "kicked", around)
-
-
-def of_noise(monkeypatch):
-    """Noise of half the size."""
-
-    def around(real, velocity, gradient, normals, work, *others):
-        normals = [0.5 * z for z in normals]
-        return real(velocity, gradient, normals, work, *others)
-
-    wrap(monkeypatch, amagold_path, "kicked", around)
-
-
-def of_turn(monkeypatch):
-    """A rejected path that keeps its direction."""
-    wrap(monkeypatch, amagold_path, "turned", lambda real, velocity: list(velocity))
-
-
-def of_kinetic(monkeypatch):
-    """No kinetic energy in the ratio."""
-    wrap(
-        monkeypatch,
-        hmc.hmc,
-        "_path",
-        lambda real, self, state, start, *args: (
-            real(self, state, start, *args)[0],
-            start,
-        ),
-    )
-
-
-def of_momentum(monkeypatch):
-    """Momenta that are too small, in the path and in the ratio."""
-
-    def around(real, self, part):
-        return [0.5 * z for z in real(self, part)]
-
-    wrap(monkeypatch, StepDensity, "normals", around)
-
-
-def of_correction(monkeypatch):
-    """Barker's test without X_corr."""
-    wrap(
-        monkeypatch,
-        barker,
-        "correction",
-        lambda real, table, uniform: 0.0 * real(table, uniform),
-    )
-
-
-def of_mean(monkeypatch):
-    """A mean difference that is too small."""
-    wrap(monkeypatch, growing_batch, "mean", lambda real, batch: real(batch) * 0.6)
-
+    for share in (0.5, 0.0)
+)
+# Examples that are drawn with equal probability.
+of_weights = planted(bounded, "alias_table", lambda real, w: real(np.ones(len(w))))
+# No prior in the ratio.
+of_prior = planted(
+    StepDensity, "log_prior", lambda real, self, x: 0.0 * ops.sum(x[0] ** 2, axis=1)
+)
+# An r_0 of which the polynomials are left out.
+of_sum = planted(taylor, "change_of_all", lambda real, *a: 0.0 * real(*a))
+# A test on all of the data that forgets half of them.
+of_energies = planted(StepDensity, "energies", lambda real, *a: 0.5 * real(*a))
+# A test without rho, and with one that takes the old velocity twice.
+of_work = planted(
+    amagold_path,
+    "kicked",
+    lambda real, v, g, z, work, *a: (real(v, g, z, work, *a)[0], work),
+)
+of_half_work = planted(amagold_path, "kicked", half_work)
+# Noise of half the size.
+of_noise = planted(
+    amagold_path,
+    "kicked",
+    lambda real, v, g, z, *a: real(v, g, [0.5 * x for x in z], *a),
+)
+# A rejected path that keeps its direction.
+of_turn = planted(amagold_path, "turned", lambda real, velocity: list(velocity))
+# No kinetic energy in the ratio.
+of_kinetic = planted(
+    hmc.hmc,
+    "_path",
+    lambda real, self, state, start, *a: (real(self, state, start, *a)[0], start),
+)
+# Momenta that are too small, in the path and in the ratio.
+of_momentum = planted(
+    StepDensity, "normals", lambda real, *a: [0.5 * z for z in real(*a)]
+)
+# Barker's test without X_corr.
+of_correction = planted(barker, "correction", lambda real, *a: 0.0 * real(*a))
+# A mean difference that is too small.
+of_mean = planted(growing_batch, "mean", lambda real, batch: real(batch) * 0.6)
 
 BUGS = [
-    ("tuna", of_share),
-    ("tuna", of_points),
-    ("tuna", of_rate),
-    ("tuna", of_weights),
-    ("tuna", of_prior),
-    ("poisson with few examples", of_points),
-    ("poisson with few examples", of_rate),
-    ("poisson with few examples", of_weights),
+    *(("tuna", bug) for bug in (of_share, of_points, of_rate, of_weights, of_prior)),
+    *(("poisson with few examples", bug) for bug in (of_points, of_rate, of_weights)),
     *BUGS_OF_GRADIENTS,
     ("smh with a random walk", of_share),
     ("smh with a random walk", of_weights),

@@ -93,7 +93,7 @@ def test_a_ladder_that_was_stopped_early_goes_on(monkeypatch):
 def test_a_ladder_goes_on_with_its_own_batches_alone():
     state = equi_energy(0.0, each).state
     size = LADDER["batch_size"] - 1
-    with pytest.raises(ValueError, match="the same batch sizes and `ring_capacity`"):
+    with pytest.raises(ValueError, match="sizes of batches and rings"):
         equi_energy(state, each, batch_size=size)
 
 

@@ -87,25 +87,25 @@ def test_the_second_run_does_not_trace():
     assert counts[1] < counts[0]  # the checks of the start are left
 
 
-def test_other_data_of_the_same_shape(compiled):
-    """The data are arguments of the loop, not a part of it."""
+@pytest.mark.parametrize(
+    "changes",
+    [
+        [dict(data=DATA), dict(data=3.0 - DATA)],
+        [
+            dict(control_variates={"mean": [0.1, 0.2], "log_scale": scale})
+            for scale in (0.0, 0.5)
+        ],
+    ],
+    ids=["data", "control variates"],
+)
+def test_data_and_references_are_arguments_of_the_loop(compiled, changes):
     likelihood, prior = mh.log_density(log_likelihood), mh.log_density(log_prior)
-    others = 3.0 - DATA
-    for data in (DATA, others):
-        found = on_data(likelihood, prior, data)
-        assert_same(found.position, on_data(log_likelihood, log_prior, data).position)
+    for change in changes:
+        found = on_data(likelihood, prior, **change)
+        assert_same(
+            found.position, on_data(log_likelihood, log_prior, **change).position
+        )
     assert len(compiled) == 3  # one for both, and two of the plain functions
-
-
-def test_another_reference_of_control_variates(compiled):
-    """The reference is an argument of the loop, as the data are."""
-    likelihood = mh.log_density(log_likelihood)
-    for scale in (0.0, 0.5):
-        reference = {"mean": [0.1, 0.2], "log_scale": scale}
-        found = on_data(likelihood, control_variates=reference)
-        plain = on_data(log_likelihood, control_variates=reference)
-        assert_same(found.position, plain.position)
-    assert len(compiled) == 3
 
 
 def test_a_resumed_run(compiled):
@@ -131,8 +131,9 @@ def test_a_resumed_run(compiled):
         dict(kernel=mh.kernels.sgld(0.1, temperature=2.0)),
         dict(num_chains=3),
         dict(num_steps=20),
+        dict(kernel=mh.kernels.hmc(leapfrog_steps=3, step_size=0.5, warm_up=0)),
     ],
-    ids=["rate", "kernel", "temperature", "chains", "steps"],
+    ids=["rate", "kernel", "temperature", "chains", "steps", "paths"],
 )
 def test_another_run_has_its_own_loop(compiled, change):
     density = mh.log_density(normal)
@@ -179,27 +180,12 @@ def test_a_plain_prior_is_compiled_each_time(compiled):
     assert len(compiled) == 2
 
 
-def test_a_transition_is_kept(compiled):
-    density = mh.log_density(normal)
-    kernel = mh.kernels.hmc(leapfrog_steps=3, step_size=0.5, warm_up=0)
-    found = [of_density(density, kernel, seed=seed) for seed in (0, 0)]
-    assert len(compiled) == 1
-    assert_same(found[0].position, found[1].position)
-
-
 @pytest.mark.parametrize(
     "name", [name for name in PARTS if name.startswith("kernels.")]
 )
 def test_every_kernel_can_be_a_key(name):
     kernel = getattr(mh.kernels, name.removeprefix("kernels."))(**PARTS[name].good())
     assert {kernel: 1}[kernel] == 1
-
-
-def test_equal_kernels_share_a_loop(compiled):
-    density = mh.log_density(normal)
-    for _ in range(2):
-        of_density(density, mh.kernels.sghmc(0.1))
-    assert len(compiled) == 1
 
 
 @dataclasses.dataclass
@@ -242,14 +228,3 @@ def test_a_density_frees_its_loops():
     del density
     gc.collect()
     assert is_alive() is None
-
-
-def test_its_values_are_those_of_the_function():
-    x = ops.convert_to_tensor([1.0, 2.0])
-    assert float(mh.log_density(normal)(x)) == -2.5
-
-
-@pytest.mark.parametrize("function", [None, 3.0, "normal"])
-def test_not_a_function(function):
-    with pytest.raises(ValueError, match="Argument `function` must be a function"):
-        mh.log_density(function)

@@ -38,12 +38,6 @@ def test_chains_that_stand_still_are_told(kernel, density, numbers):
     assert np.ptp(draws.position, axis=1).max() == 0.0
 
 
-def test_chains_that_move_are_not():
-    with warnings.catch_warnings():
-        warnings.simplefilter("error", UserWarning)
-        mh.sample(mh.kernels.mhbt(0.5), np.zeros(2), log_density=normal, **SETTINGS)
-
-
 def sampled(data, origin=0.0):
     return mh.sample(
         mh.kernels.mhbt(0.5),

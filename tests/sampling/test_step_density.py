@@ -107,33 +107,35 @@ def of_the_size(real, self, position, batch_size, part):
     return [factor * g for g in real(self, position, batch_size, part)]
 
 
-def of_all(real, self, position, batch_size, part):
-    return real(self, position, self.train_size, part)
+# A method, what takes its place, and the check that finds it.
+BUGS = {
+    "the size": ("gradient", of_the_size, assert_gradient_of_batches),
+    "all": (
+        "gradient",
+        lambda real, self, x, _, part: real(self, x, self.train_size, part),
+        assert_gradient_of_batches,
+    ),
+    "the part": (
+        "gradient",
+        lambda real, self, x, size, _: real(self, x, size, 1),
+        assert_gradient_of_batches,
+    ),
+    "the weights": (
+        "weighted_gradient",
+        lambda real, self, x, index, w: real(self, x, index, ops.ones_like(w)),
+        assert_weighted_gradient,
+    ),
+    "the sign": (
+        "prior_gradient",
+        lambda real, self, x: [-g for g in real(self, x)],
+        assert_prior_gradient,
+    ),
+}
 
 
-def of_the_part(real, self, position, batch_size, part):
-    return real(self, position, batch_size, 1)
-
-
-def of_the_weights(real, self, position, index, weights):
-    return real(self, position, index, ops.ones_like(weights))
-
-
-def of_the_sign(real, self, position):
-    return [-g for g in real(self, position)]
-
-
-@pytest.mark.parametrize(
-    ("name", "bug", "check"),
-    [
-        ("gradient", of_the_size, assert_gradient_of_batches),
-        ("gradient", of_all, assert_gradient_of_batches),
-        ("gradient", of_the_part, assert_gradient_of_batches),
-        ("weighted_gradient", of_the_weights, assert_weighted_gradient),
-        ("prior_gradient", of_the_sign, assert_prior_gradient),
-    ],
-)
-def test_planted_bugs_are_found(monkeypatch, name, bug, check):
-    wrap(monkeypatch, StepDensity, name, bug)
+@pytest.mark.parametrize("bug", BUGS)
+def test_planted_bugs_are_found(monkeypatch, bug):
+    name, around, check = BUGS[bug]
+    wrap(monkeypatch, StepDensity, name, around)
     with pytest.raises(AssertionError):
         check()

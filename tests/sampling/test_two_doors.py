@@ -108,42 +108,6 @@ def test_the_latent_variables_are_those_of_the_optimizer():
     np.testing.assert_allclose(actual[0], inclusion, rtol=1e-4, atol=1e-6)
 
 
-def test_reversible_moves_sample_a_normal_distribution_exactly():
-    # Many chains that start in the target stay in it: variance 1 in two dimensions.
-    chains = 4000
-    start = np.random.default_rng(1).normal(size=(chains, 2)).astype("float32")
-    kernel = mh.kernels.rsgld(
-        0.5, beta=1.5, beta_adaptation=None, noise_temperature=1.0, normalized=True
-    )
-    draws = mh.sample(
-        kernel,
-        start,
-        log_density=lambda x: -0.5 * ops.sum(ops.square(x)),
-        num_steps=8,
-        num_chains=chains,
-        progress=False,
-    )
-    last = draws.position[:, -1].astype("float64")
-    # The standard error of a variance of n normal numbers is sqrt(2 / n).
-    assert abs((last**2).mean() - 1.0) < 4 * np.sqrt(2 / last.size)
-    assert 0.2 < draws.info["acceptance"].mean() < 0.99
-    assert (draws.info["beta"] == 1.5).all()
-
-
-def test_beta_is_adapted_in_chains_of_a_density():
-    draws = mh.sample(
-        mh.kernels.rsgld(0.3, noise_temperature=1e-3),
-        np.zeros((5, 3), "float32"),
-        log_density=lambda x: -0.5 * ops.sum(ops.square(x - 4.0)),
-        num_steps=40,
-        num_chains=5,
-        progress=False,
-    )
-    assert (draws.info["beta"] >= 1.0).all()
-    assert len(np.unique(draws.info["beta"])) > 1
-    assert np.isfinite(draws.position).all()
-
-
 def test_a_pattern_that_no_tensor_has_is_refused():
     kernel = mh.kernels.sgldsa(0.1, prior=mh.priors.SpikeSlab("no", v0=0.1, v1=1.0))
     with pytest.raises(ValueError, match="kernel.*sparse='no'"):

@@ -29,12 +29,7 @@ RUN = dict(init=0.0, num_steps=4, progress=False)
 DENSITY = RUN | dict(kernel=mh.kernels.mhbt(0.5), log_density=log_density)
 LIKELIHOOD = RUN | dict(log_likelihood=log_likelihood, data=np.arange(8.0))
 NO_KERNELS = [mh.kernels.sgld, mh.kernels, mh.SGLD, mh.SGLD(0.1, train_size=10), "sgld"]
-NO_STATES = [
-    mh.ChainState([], 0, [], 0, 0),
-    mh.ChainState([np.zeros(3)], 0, [(1,)], 0, 0),
-    mh.ChainState(None, None, None, None, None),
-    mh.ChainState("abc", 0, [(1,)], 0, 0),
-]
+NO_STATES = [mh.ChainState([np.zeros(3)], 0, [(1,)], 0, 0)]
 NO_INIT = [[], (), {"a": None}, {"a": "b"}, np.nan, [np.inf], kinds.HUGE, [1e300]]
 INIT = Kind((*NO_STATES, *NO_INIT, True), kinds.no_array)
 # What functions of a position must not give, and those of a batch.
@@ -69,9 +64,6 @@ BESIDE = dict(
 )
 TEMPERED = dict(temperatures=[1.0, 4.0])
 LADDER = LIKELIHOOD | dict(step_size=0.1, burn_in=2, ring_steps=2)
-NO_TARGETS = [(0.5, 0.2), (0.2, 0.2), 0.5, (True, False)]
-NO_SIZES = [None, 8, [4, 8], [8, 8], [7, 4], [8, 4.0], [8, True]]
-LEVELS = array([1.0, 2.0], "(-inf, inf)", [2.0, 1.0], [1.0, 1.0], 1.0, shapes=[1, 3])
 CHAINS = {
     "log_density": row(dict(function=log_density), function=listed(*FUNCTIONS)),
     "sample": row(
@@ -107,7 +99,7 @@ CHAINS = {
             learning_rates=array(
                 [0.1, 0.1], "[0, inf)", 1.0, "ab", shapes=[1, 3]
             ).or_none,
-            swap_every=(number("(0, 1)") | [0, -1]).but(kinds.COUNT.takes),
+            swap_every=kinds.COUNT,
             energy_variance=(number("[0, 0]") | ["Auto", 1.0]).but("auto"),
         ),
     ),
@@ -122,10 +114,7 @@ CHAINS = {
         num_levels=(integer(2) | [10]).or_none,
         reference=(INIT | [[0.0, 0.0], {"a": 0.0}]).but(bool).or_none,
         lowest_energy=kinds.NUMBER.or_none,
-        energy_levels=LEVELS.or_none,
         step_size=kinds.POSITIVE,
-        target_acceptance=array([0.2, 0.5], "[0, 1]", *NO_TARGETS, shapes=[1, 3]),
-        batch_sizes=unshown([8, 4]),  # beside `batch_size`
         also={"data": {"batch_size"}},
         **{
             k: v
@@ -133,10 +122,6 @@ CHAINS = {
             if k not in ("batch_size", "replacement")
         }
         | dict(batch_size=integer(1, 7)),
-    ),
-    "equi_energy by sizes": row(
-        LADDER | dict(batch_sizes=[8, 4]),
-        batch_sizes=array([8, 4], "[1, 8]", *NO_SIZES, shapes=[(), 1, (1, 2)]),
     ),
 }
 

@@ -268,7 +268,6 @@ PARTS = {
         {},
         step_size=kinds.POSITIVE.or_none,
         decoherence_length=kinds.POSITIVE.or_none,
-        integrator=choice("leapfrog", "minimal_norm"),
         warm_up=kinds.INTEGER,
         energy_error=kinds.POSITIVE,
         temperature=kinds.POSITIVE,

@@ -190,10 +190,6 @@ KERNELS = {
     ),
     # The steps are so small that 800 chains do not show the bias.
     "mclmc": (mh.kernels.mclmc(0.15, warm_up=0), {}),
-    "mclmc with minimal norm": (
-        mh.kernels.mclmc(0.3, warm_up=0, integrator="minimal_norm"),
-        {},
-    ),
     "mclmc at another temperature": (
         mh.kernels.mclmc(0.2, warm_up=0, temperature=2.0),
         {},
