@@ -63,7 +63,6 @@ from typing import Self
 import numpy as np
 
 from keras_mhmcmc import _validate
-from keras_mhmcmc import proposals as public
 from keras_mhmcmc._serialize import serializable
 from keras_mhmcmc._types import Array
 from keras_mhmcmc._types import Tensor
@@ -73,7 +72,6 @@ from keras_mhmcmc.fit.arguments import adaptation_or_none
 from keras_mhmcmc.fit.arguments import network_settings
 from keras_mhmcmc.fit.sampler import Sampler
 from keras_mhmcmc.priors import Prior
-from keras_mhmcmc.proposals import checked_proposal
 from keras_mhmcmc.samplers import base
 from keras_mhmcmc.samplers.parts import acceptance
 from keras_mhmcmc.samplers.parts import beta_adaptation
@@ -375,7 +373,7 @@ def mhbt(
 
     Reference: Wu, Wang and Wong (2020), algorithm 1.
     """
-    proposal = checked_proposal(proposal, public.RandomWalk())
+    proposal = proposals.checked_proposal(proposal, proposals.RandomWalk())
     given: dict[str, Any] = dict(refresh_probability=refresh_probability)
     return Metropolis(learning_rate, temperature, proposal, **given)
 
@@ -409,7 +407,7 @@ def mint(
 
     Reference: Li and Wong (2017), "Mini-batch tempered MCMC", algorithm 1.
     """
-    proposal = checked_proposal(proposal, public.Langevin())
+    proposal = proposals.checked_proposal(proposal, proposals.Langevin())
     given: dict[str, Any] = dict(refresh_probability=refresh_probability)
     return Metropolis(learning_rate, None, proposal, checked_alpha(alpha), **given)
 
@@ -464,7 +462,7 @@ def rsgld(
     Reference: Wu, Wang and Wong (2020), section 2.3 and 3.2.
     """
     adaptation = BetaAdaptation.of(beta, beta_adaptation)
-    proposal = public.ReversibleLangevin(
+    proposal = proposals.ReversibleLangevin(
         adaptation.first or 1.0, noise_temperature, normalized, forward_probability
     )
     return Metropolis(
@@ -535,7 +533,7 @@ class MHBT(Sampler):
         name: str = "mhbt",
         **options: Any,
     ) -> None:
-        proposal = checked_proposal(proposal, public.RandomWalk())
+        proposal = proposals.checked_proposal(proposal, proposals.RandomWalk())
         settings = network_settings(
             proposal, learning_rate, refresh_probability, warm_up, rate_adaptation
         )
@@ -582,7 +580,7 @@ class MINT(Sampler):
         name: str = "mint",
         **options: Any,
     ) -> None:
-        proposal = checked_proposal(proposal, public.Langevin())
+        proposal = proposals.checked_proposal(proposal, proposals.Langevin())
         settings = network_settings(
             proposal, learning_rate, refresh_probability, warm_up, rate_adaptation
         )
@@ -649,7 +647,7 @@ class RSGLD(Sampler):
         **options: Any,
     ) -> None:
         adaptation = BetaAdaptation.of(beta, beta_adaptation)
-        proposal = public.ReversibleLangevin(
+        proposal = proposals.ReversibleLangevin(
             adaptation.first or 1.0, noise_temperature, normalized, forward_probability
         )
         algorithm = Metropolis(

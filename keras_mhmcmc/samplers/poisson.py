@@ -31,7 +31,7 @@ stays the same for the way back:
     (3)  g(theta) = (sum_i s_i L grad log p(x_i|theta) / (lambda M_i + L phi_i(theta))
                      + grad log p(theta)) / T
          theta' and log q(theta' -> theta) - log q(theta -> theta') by (1) or (2) of
-         `informed.py`, with g = g(theta) and g' = g(theta'); log r has this term, too
+         `bounded.py`, with g = g(theta) and g' = g(theta'); log r has this term, too
 
 The first visit of the arrivals sums g(theta), and the second visit g(theta') and (2).
 The second visit computes again at theta which arrivals stay.
@@ -58,7 +58,6 @@ from keras_mhmcmc._types import Array
 from keras_mhmcmc._types import Tensor
 from keras_mhmcmc.samplers import base
 from keras_mhmcmc.samplers.parts import bounded
-from keras_mhmcmc.samplers.parts import informed
 from keras_mhmcmc.samplers.parts import tensors
 from keras_mhmcmc.samplers.parts.bounded import BoundedWalk
 from keras_mhmcmc.samplers.parts.bounded import Walk
@@ -170,20 +169,20 @@ class poisson(BoundedWalk):
         gradient = self._gradient(point, density)
         normals, scale = density.normals(0), self.learning_rate
         if self.proposal == "langevin":
-            proposal = informed.langevin(point, gradient, normals, scale)
+            proposal = bounded.langevin(point, gradient, normals, scale)
         else:
             size = sum(np.prod(x.shape[1:], dtype=int) for x in point)
             shapes = [tuple(x.shape) for x in point]
             uniforms = tensors.unflat(density.uniforms(1, int(size), 1)[0], shapes)
-            proposal = informed.barker(point, gradient, normals, uniforms, scale)
+            proposal = bounded.barker(point, gradient, normals, uniforms, scale)
         move = self.move_to(proposal, point, density)
         delta, like = tensors.subtract(proposal, point), move.log_ratio
 
         def log_q_ratio(new_gradient: base.Position) -> Tensor:
             lists = delta, gradient, new_gradient
             if self.proposal == "langevin":
-                return informed.langevin_log_ratio(*lists, scale, like=like)
-            return informed.barker_log_ratio(*lists, like=like)
+                return bounded.langevin_log_ratio(*lists, scale, like=like)
+            return bounded.barker_log_ratio(*lists, like=like)
 
         way_back = bounded.WayBack(self._of_prior(proposal, density), log_q_ratio)
         return move._replace(first_block=_FIRST_BLOCK, way_back=way_back)

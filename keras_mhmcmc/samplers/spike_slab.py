@@ -57,6 +57,7 @@ import dataclasses
 import math
 from collections.abc import Sequence
 from typing import Any
+from typing import ClassVar
 from typing import Literal
 from typing import NamedTuple
 from typing import Self
@@ -118,31 +119,80 @@ class State(NamedTuple):
 
 
 @dataclasses.dataclass(frozen=True)
-class SpikeSlabSampler(protocol.OverDiffusion):
-    """A diffusion whose prior learns which weights are small: SGLD-SA, SGHMC-SA, ESM.
+class sgldsa(protocol.Algorithm):
+    """Make SGLD with a spike-and-slab prior, a kernel for `mh.sample`.
 
-    In a network only kernels are sparse, and the other kernels have the prior N(0, 1).
-    A kernel is a weight with at least two axes that is not called a bias.
+    The kernel samples exp(-U/T) given the latent variables, which it learns at the same
+    time, like `mh.SGLDSA`. The energy U in nats is minus the log density of `mh.sample`
+    plus the energy of `prior` on the sparse tensors. `log_prior` is the prior of the
+    other tensors. `draws.info` has `sparsity`, `sigma` and `delta` of each chain, and
+    `inclusion_probabilities`, a dict of arrays (chain, ...).
+
+    Args:
+        learning_rate: as in `mh.kernels.sgld`. A number of at least 0, or a schedule,
+            such as `mh.schedules.PowerDecay`.
+        prior: a `mh.priors.SpikeSlab`. A regular expression as `sparse` matches the
+            names of the position's tensors: the keys of a dict, or "position" for a
+            single tensor. A function takes an object with `path` and `shape`, the chain
+            axis first.
+        likelihood: "categorical" if `log_likelihood` returns a log-likelihood;
+            "gaussian" if it returns minus the squared error of each example. Sigma is
+            then the standard deviation of the noise, and there is no `log_prior`.
+        step_size: omega, the step of the latent variables: a decreasing schedule, or a
+            number in (0, 1]. None is 0.1 (k + 1000)^(-3/4) at step k.
+        temperature: T, at least 0, or a schedule. Defaults to 1.
+        layer_temperatures: whether each tensor has its own temperature: T times the
+            squared spread of its gradient, relative to the largest (appendix D.2).
+
+    Raises:
+        ValueError: an argument is outside its range.
+
+    Example:
+
+    >>> import keras_mhmcmc as mh
+    >>> prior = mh.priors.SpikeSlab("weights", v0=1e-3, v1=1.0)
+    >>> kernel = mh.kernels.sgldsa(0.01, prior=prior)
+
+    Reference: Deng, Zhang, Liang and Lin (2019), algorithm 1.
     """
 
-    base: protocol.Diffusion  # Adam for ESM
-    prior: Any  # a `mh.priors.SpikeSlab`, which has numbers and chooses weights
-    is_regression: bool  # whether U of the data is RSS / (2 sigma^2)
-    step_size: protocol.Rate | None  # omega; None is 0.1 (k + 1000)^(-3/4)
+    learning_rate: protocol.Rate
+    _: dataclasses.KW_ONLY
+    prior: SpikeSlab
+    likelihood: str = "categorical"
+    step_size: protocol.Rate | None = None
+    temperature: protocol.Rate = 1.0
     layer_temperatures: bool = False
-    is_network: bool = True
-    sparse: tuple[int, ...] = ()  # indices of weights, known once the weights are
-    normal: tuple[int, ...] = ()  # indices of the weights with the prior N(0, 1)
+    base: protocol.Diffusion = dataclasses.field(init=False, repr=False)
+    # Indices of weights, once they are known: the sparse ones, and those with the prior
+    # N(0, 1). In a network only kernels are sparse, and all others have this prior. A
+    # kernel is a weight with at least two axes that is not called a bias.
+    sparse: tuple[int, ...] = dataclasses.field(default=(), init=False, repr=False)
+    normal: tuple[int, ...] = dataclasses.field(default=(), init=False, repr=False)
+
+    is_network: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
+        base = self._diffusion()
+        checked_spike_slab(self.prior)
+        check_shares("step_size", self.step_size)
+        protocol.check(self, likelihood=LIKELIHOODS)
         step_size = self.step_size
         if step_size is None:
             step_size = PowerDecay(0.1, 1000.0, 0.75)
         elif not isinstance(step_size, Schedule):
             hint = "A `LearningRateSchedule` that falls from at most 1 will do as well."
             step_size = _validate.number("step_size", step_size, _STEP, hint)
-        protocol.set_checked(self, step_size=step_size)
-        _validate.choice("layer_temperatures", self.layer_temperatures, (True, False))
+        protocol.set_checked(self, base=base, step_size=step_size)
+        protocol.check(self, layer_temperatures=(True, False))
+
+    def _diffusion(self) -> protocol.Diffusion:
+        return sgld(self.learning_rate, temperature=self.temperature)
+
+    @property
+    def is_regression(self) -> bool:
+        """Whether U of the data is RSS / (2 sigma^2)."""
+        return self.likelihood == "gaussian"
 
     @property
     def traits(self) -> protocol.Traits:
@@ -156,7 +206,10 @@ class SpikeSlabSampler(protocol.OverDiffusion):
             kernels = self.prior.kernels_of(weights, has_chains)
         sparse = self.prior.choose(weights, kernels)
         normal = [i for i in kernels if self.is_network and i not in sparse]
-        return dataclasses.replace(self, sparse=tuple(sparse), normal=tuple(normal))
+        return protocol.bound(self, sparse=tuple(sparse), normal=tuple(normal))
+
+    def point(self, state: State) -> protocol.Position:
+        return self.base.point(state.base)
 
     def init(self, position: protocol.Position) -> State:
         prior, groups = self.prior, (max(self._settings().groups) + 1,)
@@ -239,6 +292,40 @@ class SpikeSlabSampler(protocol.OverDiffusion):
         p = self.prior
         groups = p.group_of_each(len(self.sparse))
         return Numbers(p.v0, p.v1, p.a, p.b, p.nu, p.lam, groups)
+
+
+@dataclasses.dataclass(frozen=True)
+class sghmcsa(sgldsa):
+    """Make SGHMC with a spike-and-slab prior, a kernel for `mh.sample`.
+
+    The kernel samples the same distribution as `mh.kernels.sgldsa`, with momentum.
+    `momentum` is that of `mh.kernels.sghmc`. The other arguments and the errors are
+    those of `mh.kernels.sgldsa`.
+
+    Reference: Deng, Zhang, Liang and Lin (2019), section 3.3.
+    """
+
+    _: dataclasses.KW_ONLY
+    momentum: float = 0.9
+
+    def _diffusion(self) -> protocol.Diffusion:
+        given: dict[str, Any] = dict(momentum=self.momentum)
+        return sghmc(self.learning_rate, temperature=self.temperature, **given)
+
+
+@dataclasses.dataclass(frozen=True)
+class esm(sgldsa):
+    """Expectation stochastic-maximization: Adam, which needs no noise, on the same U."""
+
+    _: dataclasses.KW_ONLY
+    step_size: protocol.Rate | None = 1.0
+    temperature: protocol.Rate = 0.0
+    beta_1: float
+    beta_2: float
+    epsilon: float
+
+    def _diffusion(self) -> protocol.Diffusion:
+        return Adam(self.learning_rate, self.beta_1, self.beta_2, self.epsilon)
 
 
 def update_latents(
@@ -370,107 +457,19 @@ def _sums(values: list[Any], groups: tuple[int, ...]) -> list[Any]:
     return sums
 
 
-def sgldsa(
-    learning_rate: protocol.Rate,
-    *,
-    prior: SpikeSlab,
-    likelihood: str = "categorical",
-    step_size: protocol.Rate | None = None,
-    temperature: protocol.Rate = 1.0,
-    layer_temperatures: bool = False,
-) -> SpikeSlabSampler:
-    """Return SGLD with a spike-and-slab prior, a kernel for `mh.sample`.
-
-    The kernel samples exp(-U/T) given the latent variables, which it learns at the same
-    time, like `mh.SGLDSA`. The energy U in nats is minus the log density of `mh.sample`
-    plus the energy of `prior` on the sparse tensors. `log_prior` is the prior of the
-    other tensors. `draws.info` has `sparsity`, `sigma` and `delta` of each chain, and
-    `inclusion_probabilities`, a dict of arrays (chain, ...).
-
-    Args:
-        learning_rate: as in `mh.kernels.sgld`. A number of at least 0, or a schedule,
-            such as `mh.schedules.PowerDecay`.
-        prior: a `mh.priors.SpikeSlab`. A regular expression as `sparse` matches the
-            names of the position's tensors: the keys of a dict, or "position" for a
-            single tensor. A function takes an object with `path` and `shape`, the chain
-            axis first.
-        likelihood: "categorical" if `log_likelihood` returns a log-likelihood;
-            "gaussian" if it returns minus the squared error of each example. Sigma is
-            then the standard deviation of the noise, and there is no `log_prior`.
-        step_size: omega, the step of the latent variables: a decreasing schedule, or a
-            number in (0, 1]. None is 0.1 (k + 1000)^(-3/4) at step k.
-        temperature: T, at least 0, or a schedule. Defaults to 1.
-        layer_temperatures: whether each tensor has its own temperature: T times the
-            squared spread of its gradient, relative to the largest (appendix D.2).
-
-    Raises:
-        ValueError: an argument is outside its range.
-
-    Example:
-
-    >>> import keras_mhmcmc as mh
-    >>> prior = mh.priors.SpikeSlab("weights", v0=1e-3, v1=1.0)
-    >>> kernel = mh.kernels.sgldsa(0.01, prior=prior)
-
-    Reference: Deng, Zhang, Liang and Lin (2019), algorithm 1.
-    """
-    base = sgld(learning_rate, temperature=temperature)
-    settings = likelihood, step_size, layer_temperatures
-    return spike_slab_sampler(base, prior, *settings)
-
-
-def sghmcsa(
-    learning_rate: protocol.Rate,
-    *,
-    prior: SpikeSlab,
-    likelihood: str = "categorical",
-    momentum: float = 0.9,
-    step_size: protocol.Rate | None = None,
-    temperature: protocol.Rate = 1.0,
-    layer_temperatures: bool = False,
-) -> SpikeSlabSampler:
-    """Return SGHMC with a spike-and-slab prior, a kernel for `mh.sample`.
-
-    The kernel samples the same distribution as `mh.kernels.sgldsa`, with momentum.
-    `momentum` is that of `mh.kernels.sghmc`. The other arguments and the errors are
-    those of `mh.kernels.sgldsa`.
-
-    Reference: Deng, Zhang, Liang and Lin (2019), section 3.3.
-    """
-    base = sghmc(learning_rate, temperature=temperature, momentum=momentum)
-    settings = likelihood, step_size, layer_temperatures
-    return spike_slab_sampler(base, prior, *settings)
-
-
-def spike_slab_sampler(
-    base: protocol.Diffusion,
-    prior: SpikeSlab,
-    likelihood: str,
-    step_size: protocol.Rate | None,
-    layer_temperatures: bool,
-    is_network: bool = False,
-) -> SpikeSlabSampler:
-    """Return the algorithm with these arguments of `mh.SGLDSA`, checked."""
-    checked_spike_slab(prior)
-    check_shares("step_size", step_size)
-    is_gaussian = _validate.choice("likelihood", likelihood, LIKELIHOODS) == "gaussian"
-    settings = prior, is_gaussian, step_size, layer_temperatures, is_network
-    return SpikeSlabSampler(base, *settings)
-
-
 class SpikeSlabOptimizer(Sampler):
     """Abstract: a sampler that learns which weights of some kernels are small."""
 
-    algorithm: SpikeSlabSampler
+    algorithm: sgldsa
 
     def __init__(
         self,
         learning_rate: protocol.Rate,
-        algorithm: Any,
+        kernel: sgldsa,
         *shared: Any,
         nan_policy: str,
     ) -> None:
-        kernel = spike_slab_sampler(*algorithm, is_network=True)
+        kernel = protocol.bound(kernel, is_network=True)
         checks: dict[str, Any] = {}
         if kernel.is_regression:
             checks["check_model"] = compiled_loss.check_is_mean_squared_error
@@ -557,10 +556,11 @@ class SGLDSA(SpikeSlabOptimizer):
         name: str = "sgldsa",
         **options: Any,
     ) -> None:
-        base = sgld(protocol.OF_OPTIMIZER, temperature=temperature)
-        parts = base, prior, likelihood, step_size, layer_temperatures
-        shared = train_size, seed, name, options
-        super().__init__(learning_rate, parts, *shared, nan_policy=nan_policy)
+        given: dict[str, Any] = dict(prior=prior, likelihood=likelihood)
+        given |= dict(step_size=step_size, temperature=temperature)
+        given |= dict(layer_temperatures=layer_temperatures)
+        shared = sgldsa(protocol.OF_OPTIMIZER, **given), train_size, seed, name, options
+        super().__init__(learning_rate, *shared, nan_policy=nan_policy)
 
 
 @serializable
@@ -599,10 +599,12 @@ class SGHMCSA(SpikeSlabOptimizer):
         name: str = "sghmcsa",
         **options: Any,
     ) -> None:
-        base = sghmc(protocol.OF_OPTIMIZER, temperature=temperature, momentum=momentum)
-        parts = base, prior, likelihood, step_size, layer_temperatures
+        given: dict[str, Any] = dict(prior=prior, likelihood=likelihood)
+        given |= dict(step_size=step_size, temperature=temperature, momentum=momentum)
+        given |= dict(layer_temperatures=layer_temperatures)
+        kernel = sghmcsa(protocol.OF_OPTIMIZER, **given)
         shared = train_size, seed, name, options
-        super().__init__(learning_rate, parts, *shared, nan_policy=nan_policy)
+        super().__init__(learning_rate, kernel, *shared, nan_policy=nan_policy)
 
 
 @serializable
@@ -653,7 +655,7 @@ class ESM(SpikeSlabOptimizer):
         name: str = "esm",
         **options: Any,
     ) -> None:
-        base = Adam(protocol.OF_OPTIMIZER, beta_1, beta_2, epsilon)
-        parts = base, prior, likelihood, 1.0, False
-        shared = train_size, seed, name, options
-        super().__init__(learning_rate, parts, *shared, nan_policy=nan_policy)
+        given: dict[str, Any] = dict(prior=prior, likelihood=likelihood)
+        given |= dict(beta_1=beta_1, beta_2=beta_2, epsilon=epsilon)
+        shared = esm(protocol.OF_OPTIMIZER, **given), train_size, seed, name, options
+        super().__init__(learning_rate, *shared, nan_policy=nan_policy)

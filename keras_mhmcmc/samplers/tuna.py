@@ -22,7 +22,7 @@ replacement. Each B, and a random choice of it, leaves the target unchanged:
 
     (3)  g_B(theta) = (N/|B| sum_B grad log p(x_i|theta) + grad log p(theta)) / T
          theta' and log q(theta' -> theta) - log q(theta -> theta') by (1) of
-         `informed.py`, with g = g_B(theta) and g' = g_B(theta'); log r has this term,
+         `bounded.py`, with g = g_B(theta) and g' = g_B(theta'); log r has this term,
          too
 
 (1) is drawn from a Poisson process of rate chi C^2 M^2 + C M: an arrival of example i
@@ -54,7 +54,6 @@ from keras_mhmcmc._types import Array
 from keras_mhmcmc._types import Tensor
 from keras_mhmcmc.samplers import base
 from keras_mhmcmc.samplers.parts import bounded
-from keras_mhmcmc.samplers.parts import informed
 from keras_mhmcmc.samplers.parts import tensors
 from keras_mhmcmc.samplers.parts.bounded import BoundedWalk
 from keras_mhmcmc.samplers.parts.bounded import Walk
@@ -175,12 +174,12 @@ class tuna(BoundedWalk):
             return self.random_walk(point, density)
         size, rate = self.gradient_batch_size or density.train_size, self.learning_rate
         gradient = self._gradient(point, size, density)
-        proposal = informed.langevin(point, gradient, density.normals(0), rate)
+        proposal = bounded.langevin(point, gradient, density.normals(0), rate)
         new_gradient = self._gradient(proposal, size, density)
         move = self.move_to(proposal, point, density)
         delta, like = tensors.subtract(proposal, point), move.log_ratio
         lists = delta, gradient, new_gradient
-        log_q_ratio = informed.langevin_log_ratio(*lists, rate, like=like)
+        log_q_ratio = bounded.langevin_log_ratio(*lists, rate, like=like)
         # Outside the prior's support the gradient may be anything.
         log_q_ratio = ops.where(ops.isfinite(like), log_q_ratio, 0.0)
         return move._replace(

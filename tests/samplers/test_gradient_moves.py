@@ -6,7 +6,6 @@ import pytest
 from keras_mhmcmc import kernels
 from keras_mhmcmc.samplers.parts import batches
 from keras_mhmcmc.samplers.parts import bounded
-from keras_mhmcmc.samplers.parts import informed
 from tests.oracles import gradient_moves as moves
 from tests.oracles import minibatch as oracle
 from tests.statistics.planting import wrap
@@ -180,7 +179,7 @@ def of_drift(monkeypatch):
     """A drift that is twice as long, in the proposal alone."""
     wrap(
         monkeypatch,
-        informed,
+        bounded,
         "langevin",
         lambda real, point, gradient, *args: real(
             point, [2.0 * g for g in gradient], *args

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from keras import ops
 
-from keras_mhmcmc.samplers.parts.pilot import Pilot
+from keras_mhmcmc.samplers.parts.contour import Pilot
 from tests.support.models import numpy
 
 RNG = np.random.default_rng(0)

@@ -10,11 +10,9 @@ import pytest
 from keras import ops
 
 import keras_mhmcmc as mh
-from keras_mhmcmc.samplers.parts import contour
 from tests.oracles import contour as oracle
-from tests.support.contour_tools import BASE
+from tests.support.contour_tools import PARTITION
 from tests.support.contour_tools import long_run
-from tests.support.contour_tools import settings_with
 
 
 def mixture(x):
@@ -266,7 +264,7 @@ def test_draws_of_the_pilot_are_refused_with_the_remedy():
     ],
 )
 def test_bad_arguments_are_named(changes, message):
-    arguments = {**BASE, **changes}
+    arguments = {"partition": PARTITION, **changes}
     kernels = (
         lambda: mh.kernels.csgld(0.1, **arguments),
         lambda: mh.kernels.csghmc(0.1, **arguments),
@@ -356,27 +354,3 @@ def test_the_field_does_not_change_the_weights():
     root = run(mh.kernels.csgld(0.05, **settings, weight_power=1.0))
     biased = np.average(root.info["energy"], weights=root.weights)
     assert biased > expected + 0.3
-
-
-@pytest.mark.parametrize("each", [False, True])
-def test_the_visits_of_a_report_are_the_subregions_of_the_algorithm(each):
-    """More draws than a block, lost chains, and a partition of each chain."""
-    low, gap = [2.0, 1.0, 0.0], [0.5, 0.25, np.inf]
-    settings = settings_with(partitions=12).contour
-    if each:
-        settings = settings._replace(
-            energy_min=ops.convert_to_tensor(np.array(low, "float32")),
-            energy_gap=ops.convert_to_tensor(np.array(gap, "float32")),
-        )
-    energy = np.random.default_rng(8).normal(4.0, 3.0, (3, 60_000)).astype("float32")
-    energy[:, :5] = [2.0, 2.5, np.nan, np.inf, -np.inf]
-    energy[1, 50_000:] = np.nan
-    place = contour.locate(ops.convert_to_tensor(energy.T), settings)
-    index, finite = (ops.convert_to_numpy(x).T for x in (place.index, place.finite))
-    expected = [
-        np.bincount(i[known], minlength=12)
-        for i, known in zip(index, finite, strict=True)
-    ]
-    actual = contour.visits_of(energy, settings)
-    np.testing.assert_array_equal(actual, expected)
-    np.testing.assert_array_equal(actual.sum(axis=1), [59_997, 49_997, 59_997])

@@ -6,11 +6,11 @@ import scipy.stats
 from keras import ops
 
 import keras_mhmcmc as mh
+from keras_mhmcmc.samplers import amagold
 from keras_mhmcmc.samplers import barker
+from keras_mhmcmc.samplers import growing
 from keras_mhmcmc.samplers import hmc
-from keras_mhmcmc.samplers.parts import amagold_path
 from keras_mhmcmc.samplers.parts import bounded
-from keras_mhmcmc.samplers.parts import growing_batch
 from keras_mhmcmc.samplers.parts import taylor
 from keras_mhmcmc.sampling.log_density import StepDensity
 from tests.statistics.planting import wrap
@@ -153,7 +153,7 @@ def of_work(monkeypatch):
     def around(real, velocity, gradient, normals, work, *others):
         return real(velocity, gradient, normals, work, *others)[0], work
 
-    wrap(monkeypatch, amagold_path, "kicked", around)
+    wrap(monkeypatch, amagold, "kicked", around)
 
 
 def of_half_work(monkeypatch):
@@ -164,7 +164,7 @@ def of_half_work(monkeypatch):
         dot = ops.sum(gradient[0] * velocity[0], axis=1)
         return moved, work + train_size * dot
 
-    wrap(monkeypatch, amagold_path, "kicked", around)
+    wrap(monkeypatch, amagold, "kicked", around)
 
 
 def of_noise(monkeypatch):
@@ -174,12 +174,12 @@ def of_noise(monkeypatch):
         normals = [0.5 * z for z in normals]
         return real(velocity, gradient, normals, work, *others)
 
-    wrap(monkeypatch, amagold_path, "kicked", around)
+    wrap(monkeypatch, amagold, "kicked", around)
 
 
 def of_turn(monkeypatch):
     """A rejected path that keeps its direction."""
-    wrap(monkeypatch, amagold_path, "turned", lambda real, velocity: list(velocity))
+    wrap(monkeypatch, amagold, "turned", lambda real, velocity: list(velocity))
 
 
 def of_kinetic(monkeypatch):
@@ -216,7 +216,7 @@ def of_correction(monkeypatch):
 
 def of_mean(monkeypatch):
     """A mean difference that is too small."""
-    wrap(monkeypatch, growing_batch, "mean", lambda real, batch: real(batch) * 0.6)
+    wrap(monkeypatch, growing, "mean", lambda real, batch: real(batch) * 0.6)
 
 
 BUGS = [

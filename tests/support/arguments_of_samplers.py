@@ -245,7 +245,7 @@ PARTS = {
         bounds=kinds.array(np.ones(4), "[0, inf)", np.zeros(4), shapes=[3]),
         also={"features": {"slopes", "reference"}},
     ),
-    "kernels.barker": row(RATES, max_error=kinds.POSITIVE.or_none, **OF_GROWING),
+    "kernels.barker": row(RATES, **OF_GROWING),
     "kernels.austerity": row(RATES, epsilon=number("[0, 0.5)"), **OF_GROWING),
     "kernels.confidence": row(
         RATES | dict(bounds=np.ones(4)), bounds=BOUNDS_OF_EXAMPLES, **OF_GROWING

@@ -1,7 +1,7 @@
 """Bugs of the kernels whose moves follow the gradient of a batch."""
 
 from keras_mhmcmc.samplers import poisson
-from keras_mhmcmc.samplers.parts import informed
+from keras_mhmcmc.samplers.parts import bounded
 from tests.statistics.planting import wrap
 
 
@@ -10,7 +10,7 @@ def of_way_back(monkeypatch):
     for name in ("langevin_log_ratio", "barker_log_ratio"):
         wrap(
             monkeypatch,
-            informed,
+            bounded,
             name,
             lambda real, *args, **options: 0.0 * real(*args, **options),
         )
@@ -21,7 +21,7 @@ def of_half_way_back(monkeypatch):
     for name in ("langevin_log_ratio", "barker_log_ratio"):
         wrap(
             monkeypatch,
-            informed,
+            bounded,
             name,
             lambda real, delta, gradient, _, *args, **options: real(
                 delta, gradient, gradient, *args, **options
@@ -34,7 +34,7 @@ def of_turned_ratio(monkeypatch):
     for name in ("langevin_log_ratio", "barker_log_ratio"):
         wrap(
             monkeypatch,
-            informed,
+            bounded,
             name,
             lambda real, *args, **options: -real(*args, **options),
         )
@@ -45,7 +45,7 @@ def of_sign(monkeypatch):
     for name in ("langevin", "barker"):
         wrap(
             monkeypatch,
-            informed,
+            bounded,
             name,
             lambda real, point, gradient, *args: real(
                 point, [-g for g in gradient], *args
