@@ -5,11 +5,9 @@ Metropolis-Hastings", arXiv 1610.06848, algorithm 1.
 
 Target: approximately exp(-U(theta)/T), with U = -sum_i log p(x_i|theta) - log p(theta).
 The error of a decision is that of a normal distribution for Delta*, that of (2), and
-7e-7 of the table. On all of the data the test is Barker's, exact up to the
-table. (2) ends batches whose variance is small by chance. If the l_i are skewed, such
-batches have a small mean, too, or a large one. With 2,000 exponential l_i, whose sum
-has a standard deviation of 2 nats, the test accepts 0.53 of moves with the probability
-0.57 (`tests/samplers/test_growing_batches.py`).
+7e-7 of the table. On all of the data the test is Barker's, exact up to the table. (2)
+ends batches whose variance is small by chance: if the l_i are skewed, such batches have
+a small mean, too, or a large one.
 
 Barker's test accepts with probability 1 / (1 + exp(-Delta)), where
 Delta = log r = (sum_i l_i + log p(theta') - log p(theta)) / T. So it accepts if
@@ -25,30 +23,27 @@ normal part:
     (4)  accept theta' if Delta* + X_nc + X_corr > 0
 
 where sigma = 1, and N(0, sigma^2) + X_corr has nearly the logistic distribution. (The
-bound of the paper's corollary 1, by how much the distribution of Delta* differs from a
-normal one, is loose: an error of 0.1 takes 14,000 examples or more.)
+bound of the paper's corollary 1, by how much Delta* differs from a normal number, is
+loose: an error of 0.1 takes 14,000 examples or more.)
 
 X_corr takes the values 0, +-0.75, +-1.5, ... Their probabilities minimise the squared
 differences between the distribution function of N(0, 1) + X_corr and the logistic one
 at 1,401 points from 0 to 35, in float64, under the constraint that none is negative
-(Lawson and Hanson 1974, chapter 23). The two functions differ by at most 6.5e-7. (A
-ridge regression on a fine grid has negative probabilities. No distribution is exact:
-the characteristic function pi t / sinh(pi t) of the logistic, over that of the normal,
-exp(-t^2 / 2), grows without end.)
+(Lawson and Hanson 1974, chapter 23). The two functions differ by at most 6.5e-7. No
+distribution is exact: the characteristic function pi t / sinh(pi t) of the logistic,
+over that of the normal, exp(-t^2 / 2), grows without end.
 
 In networks (`mh.Barker`) a step gets one mini-batch of an epoch, and adds it to the
-batch of the test: the mini-batches of an epoch since the test began are examples
-without replacement. Then, with theta' = theta + d, and d = 0 before the first step,
+batch of the test. Then, with theta' = theta + d, and d = 0 before the first step,
 
     decided     s_Delta^2 < sigma^2 and n >= min(n_0, N), or not finite:
                 theta <- theta' by (4), or theta stays; n <- 0; d <- epsilon Z
     undecided   theta, theta' and the sums stay; the next mini-batch goes on
 
-An epoch may end before a test is decided. Then the sums are dropped (n <- 0), and the
-next epoch tests the same theta' anew. s_Delta^2 is the same for the move theta' ->
-theta, so both directions are interrupted with the same probability. The paper draws the
-batch of each test from all of the data. Here it comes from what the earlier tests of
-the epoch have left, so that its error has a small negative correlation with theirs.
+If an epoch ends before a test is decided, the next epoch tests the same theta' anew.
+s_Delta^2 is the same for the move theta' -> theta, so both directions are interrupted
+with the same probability. The batch of a test comes from what the earlier tests of the
+epoch have left, so that its error has a small negative correlation with theirs.
 
 | paper     | name            | shape           | unit    |
 |-----------|-----------------|-----------------|---------|

@@ -23,9 +23,8 @@ The mean losses of two batches differ by sigma sqrt(2/m), with sigma the standar
 deviation of the loss of one example. With c_n = 2 sqrt(m), the energies in log r differ
 by 2 sqrt(2) sigma nats, whatever m is.
 
-One step of algorithm 1 is `move`, which draws theta' (`proposals.py`), the evaluation
-of theta' on I', and `decide`, which applies (2) by `acceptance.py`. With the reversible
-proposal, eq. (2) is the paper's (8), and RSGLD also adapts beta
+`move` draws theta' (`proposals.py`), and `decide` applies (2) by `acceptance.py`. With
+the reversible proposal, eq. (2) is the paper's (8), and RSGLD also adapts beta
 (`beta_adaptation.py`). `mh.sample` draws I' at random from all batches. In `fit` the
 batches of one epoch share no example, and (1) holds approximately. CMINT is MINT with
 the learning rate `schedules.GeometricCycle`.
@@ -40,14 +39,10 @@ next step a refresh, after it has put the state back into the model.
 | theta'         | `point`               | list of tensors | weights             |
 | -g_I(theta)    | `gradient`            | list of tensors | nats/example/weight |
 | U_I            | `energy`              | () or (K,)      | nats                |
-| n              | `train_size`          | int             | examples            |
-| m              | `batch_size`          | int             | examples            |
 | T = n / c_n    | `temperature`         | scalar, or (K,) | 1                   |
 | epsilon, delta | `learning_rate`       | scalar, or (K,) | see `proposals.py`  |
 | log q' - log q | `log_q_ratio`         | () or (K,)      | nats                |
 | log r          | `log_ratio`           | () or (K,)      | nats                |
-| u              | `uniforms[0]`         | () or (K,)      | 1                   |
-| alpha of MINT  | `alpha`               | float           | 1                   |
 | rho, here      | `refresh_probability` | float           | 1                   |
 """
 

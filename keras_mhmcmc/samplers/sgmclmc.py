@@ -12,37 +12,32 @@ in positions theta / s, and let xi be its noise. A kick and a drift are
 
     (1)  u     <- (u - h (f + xi) + h sqrt(1 + rho - s^2 V) Z) / |...|
     (2)  theta <- theta + epsilon s u
+    (3)  s = 1 / max(sqrt(V), phi sqrt(mean of V)), V the variance of the gradient
 
 Noise turns the velocity, as the friction of the full-batch sampler does. If its size is
 the same in all directions, the velocity stays uniform on the sphere, and no target is
-lost. So V, the variance of each weight's gradient between batches, sets the scale:
+lost. So the noise sets the scale. Where the floor phi holds, Z brings the rest. Noise
+of our own, rho times as much, evens out how the noise of two weights is correlated.
 
-    (3)  s = 1 / max(sqrt(V), phi sqrt(mean of V))
-
-Where the floor holds, the batches bring less noise than 1, and Z brings the rest. The
-scale knows each weight's noise, but not how the noise of two weights is correlated. So
-noise of our own, rho times as much, makes the sum more equal.
-
-Step. The noise of a kick has the length tau = h sqrt(d (1 + rho)), which is the tangent
-of the angle by which it turns the velocity. It keeps the share a = 1 / sqrt(1 + tau^2)
-of the old velocity. Where the force f changes slowly, the velocity drifts by
--h f a / (1 - a), and the position diffuses by epsilon^2 s^2 (1 + a) / (2 d (1 - a)) in
-a step. Their ratio is the temperature T, in place of its limit for small tau, if
+Step. The noise of a kick has the length tau = h sqrt(d (1 + rho)), the tangent of the
+angle by which it turns the velocity. It keeps the share a = 1 / sqrt(1 + tau^2) of the
+old velocity. Where the force changes slowly, the velocity drifts by -h f a / (1 - a),
+and the position diffuses by epsilon^2 s^2 (1 + a) / (2 d (1 - a)) in a step. Their
+ratio is the temperature T, in place of its limit for small tau, if
 
     (4)  epsilon = h (d - 1) (T / N) 2 a / (1 + a)
 
-So tau is the only free number, and epsilon follows noise, temperature and data. In this
-limit the diffusion 2 (T / (N sqrt(V)))^2 / (1 + rho) does not depend on tau: gradient
-noise bounds how fast any sampler without bias moves.
+So tau is the only free number. For small tau the diffusion 2 (T / (N sqrt(V)))^2 /
+(1 + rho) does not depend on it.
 
 Noise. Successive batches have independent noise, so that half of the squared difference
-of their gradients has the mean V, whatever the gradient itself is. V starts as the
-squared gradient of the first step. During the warm-up
+of their gradients has the mean V. V starts as the squared gradient of the first step.
+During the warm-up
 
     (5)  V <- V + 2 / (n + 1 + n_0) ((g_n - g_{n-1})^2 / 2 - V)
 
-is a mean that gives late steps more weight, and forgets the start slowly: the steps of
-the chain cannot grow at once. Then V stays as it is.
+is a mean that gives late steps more weight. Then V stays as it is, and the state keeps
+a running mean of the noise in units of V, `ratio`.
 
 | paper | name            | shape           | unit                             |
 |-------|-----------------|-----------------|----------------------------------|
@@ -52,9 +47,6 @@ the chain cannot grow at once. Then V stays as it is.
 | tau   | `learning_rate` | () or (K,)      | 1                                |
 | rho   | `added_noise`   | float           | 1                                |
 | h     | `kick`          | () or (K,)      | 1                                |
-| n     | `number`        | int             | steps                            |
-
-After the warm-up the state keeps a running mean of the noise in units of V, `ratio`.
 """
 
 import dataclasses

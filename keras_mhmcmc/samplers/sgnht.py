@@ -13,36 +13,29 @@ Gradient noise of variance V in each weight, in the gradient of U/N, is what a f
 B = epsilon N V / (2 T) would need as noise. The thermostat becomes A + B, and the
 position keeps its law. In SGHMC the friction stays A, and T becomes T (A + B) / A.
 
-Equations, with N the number of training examples, n the number of weights of a chain,
-and Z standard normal:
+Equations, with n the number of weights of a chain:
 
     v     <- v - xi v - epsilon grad(U/N) + sqrt(2 epsilon A T / N) Z
     theta <- theta + v
     xi    <- min(xi + gamma ((1 - xi/2) |v|^2 / (n eta T) - 1), 1)
 
-With v = h p, epsilon = N h^2, and h xi and h A under the names xi and A, the first two
-lines are the paper's p <- p - h xi p - h grad(U) + sqrt(2 A h) Z, theta <- theta + h p.
-Its third, xi <- xi + h (|p|^2/n - 1), has gamma = eta, for a thermostat of mass 1. Here
-gamma is a number, and eta / gamma is that mass, on which the law of the position does
-not depend. Around xi = A, the kinetic energy E = |v|^2 / (n eta T) and the thermostat
-follow dE = -2 A (E - 1) - 2 (xi - A), dxi = gamma (E - 1): gamma = A^2 / 2 is the
-largest one that does not swing, and the default.
+With v = h p, epsilon = N h^2, and h xi and h A under the names xi and A, these are the
+paper's, up to 1 - xi/2 and the limit 1; its gamma is eta. Here eta / gamma is the mass
+of the thermostat, on which the law of the position does not depend. Around xi = A, the
+kinetic energy E and the thermostat follow dE = -2 A (E - 1) - 2 (xi - A),
+dxi = gamma (E - 1): gamma = A^2 / 2, the default, is the largest that does not swing.
 
-Not in the paper is the factor 1 - xi/2, which goes to 1 for small steps. On a Gaussian
-with precision L in all directions, a constant xi gives
-
-    var(theta) = (1 - xi/2) var(v) / (eta L).
-
-Without the factor var(v) would be eta T, and the variance of the position 5% too small
-at xi = 0.1. With it this variance is T / L at any step, if n is large. If B and L
-differ from direction to direction, each direction has the variance of SGHMC with the
-momentum 1 - xi, and the thermostat keeps the mean over the directions at T:
+Not in the paper is the factor 1 - xi/2. On a Gaussian with precision L in all
+directions, a constant xi gives var(theta) = (1 - xi/2) var(v) / (eta L): without the
+factor the variance of the position would be 5% too small at xi = 0.1. With it this
+variance is T / L at any step, if n is large. If B and L differ from direction to
+direction, each has the variance of SGHMC with the momentum 1 - xi, and the thermostat
+keeps the mean over the directions at T:
 
     var(theta_i) = T (A + B_i) / (xi L_i s_i),  s_i = 1 - eta L_i / (2 (2 - xi)),
     xi = mean of (A + B_i) / s_i.
 
-Nor is the limit 1, where a step cools most. Above xi = 2 it heats, so the thermostat
-would rise without end.
+Above xi = 2 a step heats, so the thermostat would rise without end: hence the limit.
 
 | paper     | name              | shape             | unit                         |
 |-----------|-------------------|-------------------|------------------------------|
@@ -51,11 +44,7 @@ would rise without end.
 | N h^2     | `learning_rate`   | scalar, () or (K,)| weights^2 examples / nat     |
 | h A       | `friction`, A     | float             | 1; 1 - `momentum`            |
 | -         | `rate`, gamma     | float             | 1                            |
-| n         | -                 | int               | weights                      |
 | h^2       | eta               | scalar            | weights^2 / nat              |
-| -         | L                 | scalar            | nats / weight^2              |
-| -         | V                 | scalar            | (nats / (example weight))^2  |
-| -         | B, s              | scalars           | 1                            |
 """
 
 import dataclasses

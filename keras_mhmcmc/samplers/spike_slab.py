@@ -23,15 +23,13 @@ Equations, with the sums over the p weights of one group, and N examples:
     (17)  each  <- (1 - omega) old + omega new
 
 Eq. (13) uses the averaged sigma and delta of the step before. Eq. (14) to (16) take rho
-as eq. (13) gives it, like g of the paper's eq. (17). Only eq. (17) averages, once, and
-eq. (11) takes the averages. (The paper's algorithm 1 overwrites rho and kappa by
-averages before eq. (15) and (16).) In regression sigma is also the noise. There is then
-one sigma for all groups, eq. (15) sums over all of them, RSS is the residual sum of
-squares, and the energy of the data is RSS / (2 sigma^2).
+as eq. (13) gives it. Only eq. (17) averages, once, and eq. (11) takes the averages.
+(The paper's algorithm 1 overwrites rho and kappa by averages before eq. (15) and (16).)
+In regression sigma is also the noise. There is then one sigma for all groups, eq. (15)
+sums over all of them, and the energy of the data is RSS / (2 sigma^2).
 
-The state holds q = 1 - rho, the probability of the spike. kappa is affine in q, so its
-average follows from that of q. If q is tiny, q / v0 is still exact, while a stored rho
-would have lost the digits of 1 - rho.
+The state holds q = 1 - rho, the probability of the spike: a stored rho would lose the
+digits of 1 - rho, by which kappa is exact.
 
 | paper         | name            | shape           | unit                            |
 |---------------|-----------------|-----------------|---------------------------------|
@@ -41,11 +39,9 @@ would have lost the digits of 1 - rho.
 | sigma         | `sigma`         | (..., groups)   | weights, or targets: regression |
 | delta         | `delta`         | (..., groups)   | 1                               |
 | v0, v1        | `v0`, `v1`      | float           | (weights / sigma)^2             |
-| a, b, nu      | `a`, `b`, `nu`  | float           | count                           |
 | lambda        | `lam`           | float           | sigma^2                         |
-| RSS           | `rss`           | (...)           | targets^2                       |
+| RSS           | `rss`, residual sum of squares | (...) | targets^2                  |
 | omega         | `step_size`     | scalar          | 1                               |
-| k             | `number`        | scalar          | steps                           |
 | p             | `size`          | (groups,)       | count                           |
 | N epsilon^(k) | `learning_rate` | scalar, (...)   | weights^2 examples / nat        |
 | T = 1 / tau   | `temperature`   | scalar, (...)   | 1                               |
@@ -315,7 +311,7 @@ class sghmcsa(sgldsa):
 
 @dataclasses.dataclass(frozen=True)
 class esm(sgldsa):
-    """Expectation stochastic-maximization: Adam, which needs no noise, on the same U."""
+    """Expectation stochastic-maximization: Adam, without noise, on the same U."""
 
     _: dataclasses.KW_ONLY
     step_size: protocol.Rate | None = 1.0

@@ -191,25 +191,9 @@ def test_the_concentration_bound_is_as_wide_as_that_of_float64(term, delta, look
     assert_width(term, delta, look)
 
 
-def bug_of_the_variance(real, self, batch, move, block, density):
-    """The term of the variance without its square root."""
-    spread = growing.spread(batch)
-    level = 2.0 * density.arrays[1][block] / batch.count
-    # The root of this spread, times the level, is what the bug has.
-    around = level * spread**2 * (batch.count - 1.0)
-    squares = around + batch.total**2 / batch.count
-    return real(self, batch._replace(squares=squares), move, block, density)
-
-
 def bug_of_no_variance(real, self, batch, move, block, density):
     """The term of the range alone."""
     batch = batch._replace(squares=0.0 * batch.squares)
-    return real(self, batch, move, block, density)
-
-
-def bug_of_the_move(real, self, batch, move, block, density):
-    """The range without the length of the move."""
-    move = move._replace(distance=ops.ones_like(move.distance))
     return real(self, batch, move, block, density)
 
 
@@ -222,9 +206,7 @@ def bug_of_no_range(real, self, batch, move, block, density):
 @pytest.mark.parametrize(
     ("term", "bug"),
     [
-        ("variance", bug_of_the_variance),
         ("variance", bug_of_no_variance),
-        ("range", bug_of_the_move),
         ("range", bug_of_no_range),
     ],
 )

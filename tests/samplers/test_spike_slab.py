@@ -124,20 +124,6 @@ def test_a_thousand_steps_stay_with_the_oracle(is_regression):
 
 
 @kinds
-def test_an_average_of_averages_would_be_noticed(is_regression):
-    ours, theirs = first()
-    for k, (weights, rss) in enumerate(walk(300, seed=2)):
-        rss = rss if is_regression else None
-        wrong = oracle.double_averaged(
-            weights, theirs, GROUPS, omega_at(k), EXAMPLES, rss, **PRIOR
-        )
-        ours, _ = stepped(ours, theirs, weights, rss, omega_at(k))
-        theirs = wrong
-    with pytest.raises(AssertionError):
-        assert_same(ours, theirs, rtol=1e-3)
-
-
-@kinds
 def test_chains_are_as_if_each_were_alone(is_regression):
     many, _ = first(chains=3)
     alone = [first()[0] for _ in range(3)]

@@ -62,20 +62,6 @@ def of_the_factor(monkeypatch):
     wrap(monkeypatch, sgnht, "next_thermostat", next_thermostat)
 
 
-def of_the_sign(monkeypatch):
-    def next_thermostat(real, thermostat, velocity, heat, rate):
-        return real(thermostat, velocity, heat, -rate)
-
-    wrap(monkeypatch, sgnht, "next_thermostat", next_thermostat)
-
-
-def of_a_fixed_thermostat(monkeypatch):
-    def next_thermostat(real, thermostat, velocity, heat, rate):
-        return thermostat
-
-    wrap(monkeypatch, sgnht, "next_thermostat", next_thermostat)
-
-
 def of_the_friction(monkeypatch):
     """No friction: neither its noise, nor what it takes from the velocity."""
 
@@ -93,8 +79,6 @@ def of_the_friction(monkeypatch):
     ("plant", "noise"),
     [
         (of_the_factor, 0.0),
-        (of_the_sign, NOISE),
-        (of_a_fixed_thermostat, NOISE),
         (of_the_friction, NOISE),
     ],
 )

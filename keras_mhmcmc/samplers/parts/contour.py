@@ -25,44 +25,37 @@ Equations, with J the subregion of the point x that was just evaluated:
 D.1 prints J ^ m for (J+1) ^ m. For CSGHMC the factor enters the step of `sghmc.py`. Eq.
 (10) has p = zeta, and eq. (15) p = 1, both with rho = 0. Eq. (57) adds rho, and theta
 is then divided by its sum at each step. If chains share theta (ICSGLD), eq. (10) adds
-the mean over the chains with finite energies. Step 3 of algorithm 1 for x_k, eq. (10),
-runs first, then step 2 from x_k, eq. (9), with the new theta: one evaluation of x_k.
-
-The fixed point with p = zeta tends to the mass of each subregion under exp(-U/T) as du
-falls to 0, and the one with p = 1 to a multiple of mass^(1/zeta).
+the mean over the chains with finite energies. Eq. (10) for x_k runs first, then eq. (9)
+from x_k, with the new theta: one evaluation of x_k. The fixed point with p = zeta tends
+to the mass of each subregion under exp(-U/T) as du falls to 0, and the one with p = 1
+to a multiple of mass^(1/zeta).
 
 The last subregion has no upper end. There the factor is 1, as in the authors' code for
 images, so Psi is constant: theta(m-1), or theta(m) with the forward difference. Eq.
-(10) then has theta(m-1)^p for J = m as well. (The paper keeps the slope in eq. (6) and
-(9), and theta(m)^p in eq. (10), which would give theta(m)/theta(m-1) the power
-1/(1 - zeta) of the ratio of the masses.)
+(10) then has theta(m-1)^p for J = m as well. (The paper's theta(m)^p would give
+theta(m)/theta(m-1) the power 1/(1 - zeta) of the ratio of the masses.)
 
 The paper weights a draw by theta(J)^zeta, but Psi is not constant inside a subregion.
 On the mixture of the paper's section 4.1, with du = 1 and zeta = 0.75, these weights
 move the mean from 0 to 0.25 (by quadrature), and the weights Psi(U)^zeta do not.
-`max_multiplier` limits the factor. At the limit the weights use the limited slope, Psi
-jumps at the borders of subregions, and the weights are approximate.
+`max_multiplier` limits the factor. At the limit the weights are approximate.
 
 The state holds log theta: theta of a subregion that is never visited decays without
 end, and float32 would round it to 0. The code counts subregions from 0.
 
 The pilot. The paper sets partitions by hand (section 4, appendix D.5). Here step k < P,
 counted from 0, is a step of the base: du is infinite, the factor is 1, theta stays, and
-the weight of a draw is not defined. The energies of the second half give the partition,
-since those of the first half are the descent from the start. With U_(1) <= ... <= U_(n)
-the finite energies in order:
+the weight of a draw is not defined. The energies of the second half give the partition.
+With U_(1) <= ... <= U_(n) the finite energies in order:
 
     u_1  =  the 10% quantile of U_(1), ..., U_(n), by linear interpolation
     du   =  4 (U_(n) - u_1) / (m - 2), at least 1e-6 max(|u_1|, |U_(n)|, 1)
 
 So the last subregion begins four times as far above u_1 as the highest energy: a
 flattened chain climbs higher than the pilot, and the energies of a network at T = 1
-rise for long after they have fallen (`docs/contour.md` has a table). du is never so
-small that float32 rounds it away.
-
-Chains that share theta find one partition together, others one each. The weight of a
-draw is (Psi(U)/du)^zeta, where Psi/du estimates the density of the energy, so that
-weights of chains with different partitions can be compared.
+rise for long after they have fallen (`docs/contour.md` has a table). Chains that share
+theta find one partition together, others one each. The weight of a draw is
+(Psi(U)/du)^zeta, so that weights of chains with different partitions can be compared.
 
 | paper            | name             | shape           | unit                        |
 |------------------|------------------|-----------------|-----------------------------|
@@ -70,7 +63,6 @@ weights of chains with different partitions can be compared.
 | J                | `index`          | (...), int32    | 1, from 0                   |
 | log theta        | `log_masses`     | (..., m)        | nats                        |
 | log Psi(U)       | `log_psi`        | (...)           | nats                        |
-| slope            | `slope`          | (...)           | 1                           |
 | factor           | `multiplier`     | (...)           | 1                           |
 | omega            | `step_size`      | scalar          | 1                           |
 | N epsilon_k      | `learning_rate`  | scalar, (...)   | weights^2 examples / nat    |

@@ -7,24 +7,14 @@ not how. Here the noise of a layer is proportional to that deviation, so that al
 have the same ratio of drift to noise, and the noisiest layer has the temperature T:
 
     s_l =  std(grad_l) at the first step, and then
-    s_l <- s_l + 0.01 (std(grad_l) - s_l)
+    s_l <- s_l + 0.01 (std(grad_l) - s_l)             (`spreads`, (..., layers))
     T_l =  T (s_l / max s)^2, which scales the `normals` of layer l by s_l / max s
 
 Each variable is a layer. std is the standard deviation over the entries of one tensor
-(not over mini-batches), and the absolute value for a tensor with one weight.
+(not over mini-batches), and the absolute value for a tensor with one weight. Spreads
+are in nats per example and weight, and (...) is () for one chain and (K,) for K chains.
 
 Target: none that is known in closed form. If every T_l is T, it is exp(-U/T).
-
-| paper             | name       | shape           | unit                        |
-|-------------------|------------|-----------------|-----------------------------|
-| grad_l (of U/N)   | `gradient` | list of tensors | nats per example and weight |
-| s_l               | `spreads`  | (..., layers)   | nats per example and weight |
-| T_l / T           | -          | (..., layers)   | 1                           |
-| sqrt(T_l / T)     | `scales`   | layers of (...) | 1                           |
-| noise             | `normals`  | list of tensors | 1                           |
-| 1 / tau, here T   | -          | scalar, (...)   | 1                           |
-
-(...) is () for one chain and (K,) for K chains, whose tensors have a leading axis K.
 """
 
 from collections.abc import Sequence

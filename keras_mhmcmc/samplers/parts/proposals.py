@@ -28,8 +28,8 @@ no backward move survives when d is large. For the way back, with grad' the grad
 theta', back_forward is |Delta - epsilon grad'|^2 / (2 s^2), and back_backward is
 |Delta + epsilon grad'|^2 / (2 s^2).
 
-With d weights the distances are about d/2, and the ratio is a small difference of two
-of them: float32 would lose it. But two distances differ by inner products:
+With d weights the distances are about d/2, and float32 would lose their difference. But
+two distances differ by inner products:
 
     change_forward = back_forward - out_forward = -epsilon (P + epsilon Q) / (2 s^2)
     change_backward = back_backward - out_backward = epsilon (P - epsilon Q) / (2 s^2)
@@ -42,9 +42,6 @@ of them: float32 would lose it. But two distances differ by inner products:
         = log(p_forward exp(-change_forward)
               + p_backward exp(-change_backward / beta^2))
 
-Here p_forward and p_backward are the probabilities that a move from theta to theta' was
-forward or backward.
-
 | paper             | name                  | shape              | unit                |
 |-------------------|-----------------------|--------------------|---------------------|
 | theta, theta'     | `position`            | list of tensors    | weights             |
@@ -53,9 +50,7 @@ forward or backward.
 | epsilon           | `step`                | scalar, () or (K,) | weight^2 example/nat|
 | sqrt(2 epsilon)/n | `noise`, s            | scalar, () or (K,) | weights             |
 | delta             | `noise`               | scalar, () or (K,) | weights             |
-| beta              | `beta`                | scalar, () or (K,) | 1                   |
 | 1/2, here p       | `forward_probability` | float              | 1                   |
-| d                 | `dimension`           | int                | count               |
 """
 
 import math
