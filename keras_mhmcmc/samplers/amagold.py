@@ -271,11 +271,11 @@ class AmagoldPath(base.Diffusion):
         return dataclasses.replace(self, warm_up=steps)
 
     def init(self, position: base.Position) -> PathState:
-        names = "velocity", "position", "start_velocity"
-        lists = [base.slots_like(position, name) for name in names]
-        numbers: Any = map(base.Slot, ("energy", "work", "rate"))
+        lists = [base.slots_like(position, name) for name in PathState._fields[1:4]]
+        numbers = map(base.Slot, PathState._fields[4:7])
         stage = base.Slot("stage", dtype="int32", value=NOTHING)
-        return PathState(position, *lists, *numbers, stage)
+        slots: list[Any] = [*lists, *numbers, stage]
+        return PathState(position, *slots)
 
     def decide(
         self, state: PathState, evaluation: base.Evaluation

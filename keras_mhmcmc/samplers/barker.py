@@ -109,17 +109,15 @@ class barker(GrowingWalk):
     The kernel samples exp(-U/T) approximately, with a fixed step. The energy U in nats
     is minus the log density. It needs no bounds. A step accepts with Barker's
     probability 1 / (1 + exp(-Delta)), with Delta = (U at the position - U at the
-    proposal) / T: half of the moves that leave the density unchanged. The noise of a
-    mini-batch takes the place of a part of the test's own noise, so the batch grows
-    until the variance of its estimate of Delta is below 1 nat^2. `draws.info` has the
-    mean `batch_size` of each chain.
+    proposal) / T. The noise of a mini-batch takes the place of a part of the test's own
+    noise, so the batch grows until the variance of its estimate of Delta is below 1
+    nat^2. `draws.info` has the mean `batch_size` of each chain.
 
-    The bias comes from estimates of Delta that are not normal: from small batches, and
-    from skewed differences of the log-likelihoods. An example of likelihood 0 outside
-    the batch is not seen: likelihoods must be positive everywhere. In a logistic
-    regression with 40 rows, batches from 10 rows on moved the means by 0.2 standard
-    deviations. Batches of all of the data have no bias, up to 7e-7 of an acceptance
-    probability.
+    The bias comes from small batches, and from skewed differences of the
+    log-likelihoods: in a logistic regression with 40 rows, batches from 10 rows on
+    moved the means by 0.2 standard deviations. Batches of all of the data have no bias,
+    up to 7e-7 of an acceptance probability. Likelihoods must be positive everywhere: an
+    example of likelihood 0 outside the batch is not seen.
 
     Args:
         learning_rate: standard deviation of the random walk, greater than 0.
@@ -360,20 +358,19 @@ class Barker(Sampler):
     has the bias of `mh.kernels.barker`, and the tests of an epoch share no examples,
     which correlates their errors slightly.
 
-    A proposal is theta' = theta + learning_rate * Z, with Z normal: a random walk,
-    which needs no gradient. A step evaluates each example of its mini-batch at theta
-    and at theta', and adds the differences to those of the steps before. The batch
-    grows until their estimate of log r = (U(theta) - U(theta')) / T has a variance
-    below 1, or until it is all of the data. Then the test accepts with nearly Barker's
-    probability 1 / (1 + exp(-log r)). If an epoch ends during a test, the next epoch
-    begins the test anew, with the same proposal. The model always holds theta. A
+    A proposal is a random walk, which needs no gradient. A step evaluates each example
+    of its mini-batch at both positions, and adds the differences to those of the steps
+    before, until their estimate of log r = (U(theta) - U(theta')) / T has a variance
+    below 1, or until they are all of the data. Then the test accepts with nearly
+    Barker's probability 1 / (1 + exp(-log r)). If an epoch ends during a test, the next
+    epoch begins it anew, with the same proposal. The model always holds the state. A
     proposal whose losses are not finite is rejected and counted.
 
     A random walk in d dimensions needs about d accepted moves, or more, for an
-    independent sample. So this sampler is for small networks, for last layers, and for
-    a few weights of a trained network, with the other layers frozen
-    (`trainable=False`). Train with an optimizer first, to start near the mode. For a
-    whole network take `mh.SGHMC`. The sampler keeps one copy of the weights that move.
+    independent sample. So this sampler is for small networks, and for a few weights of
+    a trained network, with the other layers frozen (`trainable=False`). Start near the
+    mode. For a whole network take `mh.SGHMC`. The sampler keeps one copy of the weights
+    that move.
 
     `acceptance` in the logs is the share of accepted proposals, and `examples_per_test`
     the mean number of examples, of the tests that ended in the epoch.

@@ -54,7 +54,7 @@ _COUNTS = ("steps", "partition", "multiplier", "below", "above")
 # The first subregion holds all energies below `energy_min`, easily half of a run.
 _MOST_ABOVE, _MOST_BELOW = 0.5, 0.9
 # Mean visits of a subregion before a run is warned of empty subregions, and the share
-# of the visits that count for the range of visited
+# of the visits that count for the range of visited subregions.
 _ENOUGH_VISITS = 20
 _VISITED = 0.999
 
@@ -73,7 +73,7 @@ class csgld(protocol.Algorithm):
     """Make contour SGLD, a kernel for `mh.sample`.
 
     The kernel samples exp(-U/T) / Psi(U)^zeta. The energy U in nats is minus the log
-    density, and Psi is the learned mass of the energy's  With the weights of
+    density, and Psi is the learned mass of the energy's subregions. With the weights of
     the draws it samples exp(-U/T), up to the bias of a finite step, of gradient noise,
     and of an active `max_multiplier`.
 
@@ -181,7 +181,7 @@ class csgld(protocol.Algorithm):
             raise ValueError(
                 "Argument `masses` must be given with `adapt=False`: the sampler "
                 "learns no masses, and needs one mass for each of the "
-                f"{count}  Received: masses=None"
+                f"{count} subregions. Received: masses=None"
             )
 
     def _diffusion(self) -> protocol.Diffusion:
@@ -194,7 +194,7 @@ class csgld(protocol.Algorithm):
         if self.masses is not None or not self.adapt:
             raise ValueError(
                 "Argument `partition` must be an `mh.EnergyPartition` with `masses` or "
-                "`adapt=False`, since masses belong to known  Received: "
+                "`adapt=False`, since masses belong to known subregions. Received: "
                 f"partition='auto', masses={_validate.shown(self.masses)}, "
                 f"adapt={self.adapt}"
             )
@@ -423,7 +423,7 @@ def first_log_masses(masses: Any, partitions: int) -> tuple[float, ...]:
         if values.shape != (partitions,):
             raise ValueError(
                 f"Argument `masses` must have one number for each of the {partitions} "
-                f" Received: an array of shape {values.shape}"
+                f"subregions. Received: an array of shape {values.shape}"
             )
         if not (np.isfinite(values).all() and (values > 0).all()):
             bad = int(np.argmin(np.isfinite(values) & (values > 0)))

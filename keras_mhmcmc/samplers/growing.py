@@ -299,11 +299,10 @@ class austerity(GrowingWalk):
     """Make the sequential t-test on mini-batches, a kernel for `mh.sample`.
 
     The kernel samples exp(-U/T) approximately, with a fixed step. The energy U in nats
-    is minus the log density. It needs no bounds. A step draws the uniform of
-    Metropolis-Hastings first, which says how large the mean difference of the
-    log-likelihoods must be. The batch grows until a t-test can tell on which side the
-    mean is, or until it is all of the data. `draws.info` has the mean `batch_size` of
-    each chain.
+    is minus the log density. It needs no bounds. The uniform of Metropolis-Hastings
+    says how large the mean difference of the log-likelihoods must be. The batch grows
+    until a t-test can tell on which side the mean is, or until it is all of the data.
+    `draws.info` has the mean `batch_size` of each chain.
 
     Args:
         learning_rate: standard deviation of the random walk, greater than 0.

@@ -91,21 +91,16 @@ class sgmclmc(base.Diffusion):
     It samples exp(-U/T), up to the bias of a finite step, and of correlated noise. The
     energy U in nats is minus the log density. The velocity has a constant length. The
     gradient turns it, and so do the noise of mini-batches and noise that the sampler
-    adds. Noise that is the same in all directions makes no bias. So the warm-up
-    measures the noise of each weight, and scales the steps of the weight by it.
+    adds. Noise that is the same in all directions makes no bias, so the warm-up
+    measures the noise of each weight. The step of a weight is then proportional to
+    T / (N sqrt(V)), with V the variance of its gradient of U/N between mini-batches:
+    large noise and a low temperature make the chain slow.
 
-    The length of a step follows: it is proportional to T / (N sqrt(V)), with V the
-    variance of a weight's gradient of U/N between mini-batches. `learning_rate` says
-    how far noise turns the velocity in a step. Large gradient noise and a low
-    temperature make the chain slow: a step at T = 0.1 is a tenth of a step at T = 1.
-
-    The scales do not see how the noise of two weights is correlated, which heats some
-    directions and cools others. On a logistic regression of 455 examples with batches
-    of 91, predictions spread 1.01 times as much as those of the posterior with
-    `added_noise` 10, and 1.07 times with 1.
-
-    With all data in each batch there is no noise to measure: `mh.sample` raises an
-    error, and `fit` warns. `mh.kernels.mclmc` is made for this case.
+    The noise of two weights may be correlated, which heats some directions and cools
+    others. On a logistic regression of 455 examples with batches of 91, predictions
+    spread 1.01 times as much as those of the posterior with `added_noise` 10, and 1.07
+    times with 1. With all data in each batch there is no noise: `mh.sample` raises an
+    error, and `fit` warns. Use `mh.kernels.mclmc`.
 
     `noise_ratio` in the diagnostics is the gradient noise of the last hundred steps
     over that of the warm-up. If it is r, the temperature of the chain is wrong by the

@@ -80,12 +80,11 @@ class sgnht(base.Diffusion):
     """Make the stochastic gradient Nose-Hoover thermostat, a kernel for `mh.sample`.
 
     It samples exp(-U/T), up to the bias of a finite step. The energy U in nats is minus
-    the log density. Mini-batches make the velocities of SGHMC hotter than T, and its
-    samples too wide. Here each chain has a thermostat, the friction of its next step,
-    which rises while the velocities are hotter than T, and falls while they are colder.
-    It absorbs gradient noise of unknown size, if the noise is the same in all
-    directions and at all positions. Otherwise it absorbs the mean over the weights:
-    directions with more noise stay too hot, and others become too cold.
+    the log density. Each chain has a thermostat, the friction of its next step, which
+    rises while the velocities are hotter than T, and falls while they are colder. It
+    absorbs gradient noise of unknown size, if the noise is the same in all directions
+    and at all positions. Otherwise it absorbs the mean over the weights: directions
+    with more noise stay too hot, and others become too cold.
 
     Let eta = learning_rate / N, let L be the precision of a Gaussian that is the same
     in all directions, and let V be the variance of the gradient of U/N between
@@ -94,14 +93,11 @@ class sgnht(base.Diffusion):
 
         xi (1 - eta L / (2 (2 - xi))) = 1 - momentum + learning_rate N V / (2 T).
 
-    The right side must be below 1, the largest thermostat. If the thermostat stays at 1
-    in the diagnostics, the samples are too wide: lower the learning rate, or take
-    larger batches. The thermostat follows the noise in about xi / thermostat_rate
-    steps, which are part of the burn-in.
-
-    With few weights the thermostat fluctuates by sqrt(thermostat_rate / weights). At
-    eta L = 0.1 the variance of a single weight was 0.4% too small at momentum 0.9, 1.6%
-    at 0.8 and 6.3% at 0.6. The bias falls as 1 / weights.
+    The right side must be below 1. If the thermostat stays at 1 in the diagnostics, the
+    samples are too wide: lower the learning rate, or take larger batches. It follows
+    the noise in about xi / thermostat_rate steps, which are part of the burn-in. With
+    few weights it fluctuates: at eta L = 0.1 the variance of a single weight was 0.4%
+    too small at momentum 0.9, 1.6% at 0.8 and 6.3% at 0.6, a bias in 1 / weights.
 
     Args:
         learning_rate: as in `keras.optimizers.SGD` with momentum. A number of at least

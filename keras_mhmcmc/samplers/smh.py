@@ -77,10 +77,10 @@ class smh(bounded.BoundedTest):
     with an error.
 
     A proposal is made from the Gaussian of the expansion, about its `reference`. The
-    accept-reject test evaluates only examples whose polynomial may be too rough. With
-    order 2 their number falls as 1/sqrt(N) for large N, and with order 1 it stays the
-    same. Begin the chains at `expansion.reference`: far from it a step uses all of the
-    data. `draws.info` has the mean `batch_size` of each chain.
+    test evaluates only examples whose polynomial may be too rough. With order 2 their
+    number falls as 1/sqrt(N) for large N, and with order 1 it stays the same. Begin the
+    chains at `expansion.reference`: far from it a step uses all of the data.
+    `draws.info` has the mean `batch_size` of each chain.
 
     Args:
         expansion: of the log-likelihoods of the same data, such as

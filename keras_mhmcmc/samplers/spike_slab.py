@@ -47,6 +47,13 @@ digits of 1 - rho, by which kappa is exact.
 | T = 1 / tau   | `temperature`   | scalar, (...)   | 1                               |
 
 (...) is () for one chain and (K,) for K chains, whose tensors have a leading axis K.
+
+Layers may have temperatures by the standard deviation over the entries of their
+gradients (or by the absolute value of a single one). Appendix D.2 does not say how.
+Here all layers have the same ratio of drift to noise, and the noisiest layer has T:
+
+    s_l <- s_l + 0.01 (std(grad_l) - s_l),  std(grad_l) at the first step
+    T_l =  T (s_l / max s)^2, which scales the `normals` of layer l by s_l / max s
 """
 
 import dataclasses
@@ -72,7 +79,6 @@ from keras_mhmcmc.fit.sampler import Sampler
 from keras_mhmcmc.priors import SpikeSlab
 from keras_mhmcmc.priors import checked_spike_slab
 from keras_mhmcmc.samplers import base as protocol
-from keras_mhmcmc.samplers.parts import layer_noise
 from keras_mhmcmc.samplers.parts import tensors
 from keras_mhmcmc.samplers.parts.adam import Adam
 from keras_mhmcmc.samplers.parts.tensors import ops
@@ -82,6 +88,7 @@ from keras_mhmcmc.schedules import PowerDecay
 from keras_mhmcmc.schedules import Schedule
 from keras_mhmcmc.schedules import check_shares
 
+NO_GRADIENT = -1.0  # the spread of a layer before the first gradient
 LIKELIHOODS = ("categorical", "gaussian")
 _STEP = _validate.Interval(0.0, 1.0, low_open=True, high_open=False)
 
@@ -222,7 +229,7 @@ class sgldsa(protocol.Algorithm):
         )
         spreads: Any = ()
         if self.layer_temperatures:
-            nothing = layer_noise.NO_GRADIENT
+            nothing = NO_GRADIENT
             spreads = protocol.Slot("spreads", (len(position),), value=nothing)
         return State(self.base.init(position), latents, spreads)
 
@@ -253,7 +260,7 @@ class sgldsa(protocol.Algorithm):
             energy = energy + prior_energy(weighted, latents, settings)
         spreads = state.spreads
         if self.layer_temperatures:
-            spreads = layer_noise.update_spreads(spreads, gradient)
+            spreads = update_spreads(spreads, gradient)
         evaluation = evaluation._replace(gradient=gradient, energy=energy)
         current, info = self.base.decide(state.base, evaluation)
         auxiliary = State(current.auxiliary, latents, spreads)
@@ -262,7 +269,7 @@ class sgldsa(protocol.Algorithm):
     def move(self, current: protocol.Current, evaluation: protocol.Evaluation) -> State:
         base, latents, spreads = current.auxiliary
         if self.layer_temperatures:
-            normals = layer_noise.scaled(evaluation.normals, spreads)
+            normals = scaled_noise(evaluation.normals, spreads)
             evaluation = evaluation._replace(normals=normals)
         base = self.base.move(current._replace(auxiliary=base), evaluation)
         return State(base, latents, spreads)
@@ -453,6 +460,32 @@ def _sums(values: list[Any], groups: tuple[int, ...]) -> list[Any]:
     return sums
 
 
+def update_spreads(spreads: Tensor, gradient: protocol.Position) -> Tensor:
+    """Return s_l after one more gradient, shape (..., layers)."""
+    has_chains = len(spreads.shape) > 1
+    new = ops.stack([_deviation(g, has_chains) for g in gradient], axis=-1)
+    new = ops.cast(new, spreads.dtype)
+    return ops.where(spreads < 0.0, new, spreads + 0.01 * (new - spreads))
+
+
+def scaled_noise(normals: Sequence[Tensor], spreads: Tensor) -> protocol.Position:
+    """Return the noise of each layer times sqrt(T_l / T)."""
+    # All gradients may be 0, at a plateau: then there is no noise either.
+    largest = ops.maximum(ops.max(spreads, axis=-1, keepdims=True), 1e-30)
+    scales = ops.unstack(spreads / largest, len(normals), axis=-1)
+    return [
+        z * ops.cast(tensors.along_chains(scale, z), z.dtype)
+        for z, scale in zip(normals, scales, strict=True)
+    ]
+
+
+def _deviation(gradient: Tensor, has_chains: bool) -> Tensor:
+    rows = ops.reshape(gradient, (gradient.shape[0] if has_chains else 1, -1))
+    # One weight has no deviation, and would never get noise.
+    spread = ops.std(rows, axis=1) if rows.shape[1] > 1 else ops.abs(rows[:, 0])
+    return spread if has_chains else spread[0]
+
+
 class SpikeSlabOptimizer(Sampler):
     """Abstract: a sampler that learns which weights of some kernels are small."""
 
@@ -607,15 +640,12 @@ class SGHMCSA(SpikeSlabOptimizer):
 class ESM(SpikeSlabOptimizer):
     """Adam with a spike-and-slab prior: the mode that `SGLDSA` samples around.
 
-    ESM is no sampler: it minimises U instead of sampling exp(-U/T). The paper compares
-    its samplers with ESM. The latent variables follow from the last step alone
-    (omega = 1).
-
-    Start from a wide initializer. If all weights are small, sigma falls with them, the
-    spike closes over them, and they stay near zero. The final rho depends on the start
-    and is not a posterior probability: the first weights determine it, and
-    `initial_inclusion` of the prior has no effect. The optimizer keeps two copies of
-    the weights, and a third copy of the sparse weights.
+    ESM is no sampler: it minimises U instead of sampling exp(-U/T). The latent
+    variables follow from the last step alone (omega = 1). Start from a wide
+    initializer: if all weights are small, sigma falls with them, and they stay near
+    zero. The first weights determine the final rho, `initial_inclusion` of the prior
+    has no effect, and rho is not a posterior probability. The optimizer keeps two
+    copies of the weights, and a third copy of the sparse weights.
 
     Other arguments and the errors are those of `mh.SGLDSA`.
 

@@ -60,9 +60,9 @@ class tuna(BoundedWalk):
 
     The accept-reject test evaluates about chi C^2 M^2 + C M examples, with C the sum of
     c_i / T and M the length of the proposed move. `draws.info` has the mean
-    `batch_size` of each chain. In `examples/benchmarks/tuna.py` the chain moves less
-    far for each evaluated example than a random walk with a test on all of the data. So
-    if all of the data fit into memory, compare with `mh.kernels.hmc`. For a logistic
+    `batch_size` of each chain. For each evaluated example it moves less far than a
+    random walk with a test on all of the data (`examples/benchmarks/tuna.py`). So if
+    all of the data fit into memory, compare with `mh.kernels.hmc`. For a logistic
     regression on many rows try `mh.kernels.smh`.
 
     Args:

@@ -116,20 +116,6 @@ def test_a_test_on_all_of_the_data_is_barkers():
     assert chains.totals["examples"] == SIZE * chains.totals["proposed"]
 
 
-def _without_correction(patch):
-    patch.setattr(barker, "correction", lambda table, uniform: 0.0 * uniform)
-
-
-def _with_the_wrong_sign(patch):
-    accepts = barker.accepts
-
-    def wrong(batch, prior, *rest):
-        turned = batch._replace(centre=-batch.centre, total=-batch.total)
-        return accepts(turned, -prior, *rest)
-
-    patch.setattr(barker, "accepts", wrong)
-
-
 def _with_sums_of_dropped_tests(patch):
     """The epochs of `Chains` set the count to 0 alone."""
     test = BarkerSteps.test
@@ -142,16 +128,8 @@ def _with_sums_of_dropped_tests(patch):
     patch.setattr(BarkerSteps, "test", wrong)
 
 
-@pytest.mark.parametrize(
-    "plant",
-    [
-        _without_correction,
-        _with_the_wrong_sign,
-        _with_sums_of_dropped_tests,
-    ],
-)
-def test_planted_bugs_are_seen(plant, monkeypatch):
-    plant(monkeypatch)
+def test_sums_of_dropped_tests_would_be_seen(monkeypatch):
+    _with_sums_of_dropped_tests(monkeypatch)
     assert Chains().epochs(12).error() > 0.3
 
 

@@ -16,7 +16,6 @@ from tests.samplers.test_transitions import CHAINS
 from tests.samplers.test_transitions import SIZE
 from tests.samplers.test_transitions import _plain_loops  # noqa: F401
 from tests.samplers.test_transitions import log_likelihoods
-from tests.statistics.planting import wrap
 from tests.support.given_density import Given
 from tests.support.kernel_tools import tensor
 
@@ -189,43 +188,6 @@ def assert_width(term, delta, look):
 @pytest.mark.parametrize("term", TERMS)
 def test_the_concentration_bound_is_as_wide_as_that_of_float64(term, delta, look):
     assert_width(term, delta, look)
-
-
-def bug_of_no_variance(real, self, batch, move, block, density):
-    """The term of the range alone."""
-    batch = batch._replace(squares=0.0 * batch.squares)
-    return real(self, batch, move, block, density)
-
-
-def bug_of_no_range(real, self, batch, move, block, density):
-    """The term of the variance alone."""
-    move = move._replace(distance=0.0 * move.distance)
-    return real(self, batch, move, block, density)
-
-
-@pytest.mark.parametrize(
-    ("term", "bug"),
-    [
-        ("variance", bug_of_no_variance),
-        ("range", bug_of_no_range),
-    ],
-)
-def test_bugs_of_the_concentration_bound_are_found(monkeypatch, term, bug):
-    wrap(monkeypatch, growing.confidence, "is_decided", bug)
-    with pytest.raises(AssertionError):
-        assert_width(term, 0.5, 2)
-
-
-def test_a_bug_of_the_levels_is_found(monkeypatch):
-    """Every look may be wrong with a probability of delta."""
-
-    def levels(real, delta, num_blocks):
-        found = real(delta, num_blocks)
-        return np.where(np.isfinite(found), np.log(3.0 / delta), np.inf)
-
-    wrap(monkeypatch, growing, "levels", levels)
-    with pytest.raises(AssertionError):
-        assert_width("variance", 0.5, 2)
 
 
 def test_oracles_see_batches_of_several_sizes():

@@ -177,39 +177,6 @@ def test_how_far_a_gradient_moves_the_weights(integrator, momentum):
     assert float(ops.convert_to_numpy(x[0])[0]) == pytest.approx(-whole, rel=1e-5)
 
 
-def _noise_after_both_drifts(real, x, v, g, z, **options):
-    """B A A O: the second half of the drift with the velocity before the noise."""
-    _, new = real(x, v, g, z, **options)
-    options["momentum"] = 0.0
-    half, _ = real(x, v, g, [0.0 * z[0]], **options)
-    return [2.0 * half[0] - x[0]], new
-
-
-def _noise_of_euler(real, x, v, g, z, *, momentum, **options):
-    factor = (2.0 / (1.0 + momentum)) ** 0.5
-    return real(x, v, g, [factor * z[0]], momentum=momentum, **options)
-
-
-def _half_a_kick(real, x, v, g, z, **options):
-    return real(x, v, [0.5 * g[0]], z, **options)
-
-
-BUGS = [
-    _noise_after_both_drifts,
-    _noise_of_euler,
-    _half_a_kick,
-]
-
-
-@pytest.mark.parametrize("bug", BUGS)
-def test_planted_bugs_are_found(monkeypatch, bug):
-    case = 0.5, 0.5, 0.0
-    assert_closed_form("baoab", case)
-    monkeypatch.setitem(STEPS, "baoab", functools.partial(bug, STEPS["baoab"]))
-    with pytest.raises(AssertionError):
-        assert_closed_form("baoab", case)
-
-
 def draws_of(integrator, chains=4000):
     """The last positions of chains on a Gaussian of precision 1, at eta L = 1."""
     kernel = mh.kernels.sghmc(1.0, momentum=0.5, temperature=2.0, integrator=integrator)

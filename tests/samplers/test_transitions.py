@@ -9,7 +9,6 @@ from keras_mhmcmc.samplers.parts import batches
 from keras_mhmcmc.samplers.parts import bounded
 from tests.oracles import gradient_moves as moves
 from tests.oracles import minibatch as oracle
-from tests.statistics.planting import wrap
 from tests.support.given_density import BLOCK
 from tests.support.given_density import BOUNDS
 from tests.support.given_density import CHAINS
@@ -283,20 +282,3 @@ def test_poisson_steps_along_a_gradient_equal_the_oracle(temperature):
     log_ratios = np.array([check_barker(seed, temperature) for seed in range(6)])
     # A move with a positive log r is accepted with both uniforms, which says little.
     assert np.sum(log_ratios < -TOLERANCE) > 6
-
-
-def of_new_arrivals(monkeypatch):
-    """Arrivals that are drawn again for the test and the way back."""
-
-    def around(real, density, rate, table, size, visit, gathered, first_block):
-        first_block = first_block + 20 * isinstance(gathered, list)
-        return real(density, rate, table, size, visit, gathered, first_block)
-
-    wrap(monkeypatch, bounded, "visit_arrivals", around)
-
-
-def test_new_arrivals_for_the_way_back_are_found(monkeypatch):
-    of_new_arrivals(monkeypatch)
-    with pytest.raises(AssertionError, match="Mismatched elements"):
-        for seed in range(5):
-            check_barker(seed, 1.0)
