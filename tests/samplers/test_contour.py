@@ -194,7 +194,7 @@ def test_an_energy_that_is_not_finite_teaches_nothing(energy):
 LIMITS = np.linspace(-16.0, 14.0, 300_001)
 
 
-def weighted_mean(difference):
+def weighted_mean(difference, step_weights=False):
     """The mean of the flattened mixture with its exact theta, weighted."""
     energy = oracle.mixture_energy(LIMITS)
     settings = settings_with(
@@ -212,6 +212,8 @@ def weighted_mean(difference):
     steps_ = np.diff(energy) * ops.convert_to_numpy(factor)[1:]
     potential[1:] = np.cumsum(steps_.astype("float64"))
     law = np.exp(-(potential - potential.min()))
+    if step_weights:
+        log_psi = 0.75 * np.log(np.maximum(mass / mass.sum(), 1e-30))[index]
     weights = law * np.exp(log_psi - log_psi.max())
     return np.sum(weights * LIMITS) / weights.sum()
 
@@ -219,6 +221,11 @@ def weighted_mean(difference):
 @pytest.mark.parametrize("difference", ["backward", "forward"])
 def test_the_interpolated_weights_are_exact(difference):
     assert abs(weighted_mean(difference)) < 0.02
+
+
+def test_the_weights_of_the_subregions_are_not():
+    # The paper's theta(J)^zeta: the reason why the weights are interpolated.
+    assert weighted_mean("backward", step_weights=True) > 0.2
 
 
 def laws_of_the_energy(zeta, field, difference, last):
