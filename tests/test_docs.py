@@ -206,11 +206,8 @@ def public_objects():
         value = getattr(mh, name)
         yield name, value
         if inspect.ismodule(value) and value is not mh.kernels:
-            for inner, part in vars(value).items():
-                home = f"{getattr(part, '__module__', None)}."
-                is_ours = home.startswith(f"{value.__name__}.")
-                if not inner.startswith("_") and is_ours:
-                    yield f"{name}.{inner}", part
+            for inner in value.__all__:
+                yield f"{name}.{inner}", getattr(value, inner)
 
 
 @pytest.mark.parametrize(

@@ -190,17 +190,6 @@ def tall(found, rows, steps, radius, seed, only):
             log_prior,
             steps,
         ),
-        "TunaMH, Langevin": (
-            mh.kernels.tuna(
-                0.25 * best,
-                bounds=slopes,
-                block_size=1024,
-                proposal="langevin",
-                gradient_batch_size=rows // 10,
-            ),
-            log_prior,
-            steps,
-        ),
         "PoissonMH": (
             mh.kernels.poisson(0.5 * best, **limits),
             cut_off,
@@ -208,11 +197,6 @@ def tall(found, rows, steps, radius, seed, only):
         ),
         "PoissonMH, Barker": (
             mh.kernels.poisson(0.8 * best, **limits, proposal="barker"),
-            cut_off,
-            steps // 5,
-        ),
-        "PoissonMH, Langevin": (
-            mh.kernels.poisson(0.6 * best, **limits, proposal="langevin"),
             cut_off,
             steps // 5,
         ),

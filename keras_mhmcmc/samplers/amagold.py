@@ -24,6 +24,12 @@ ratio exp(-N (|v'|^2 - |v|^2) / (2 epsilon T) - N g . (v + v') / (2 T)). The fir
 cancels with the stationary density of v, a normal of variance epsilon T / N, and rho
 adds up the second.
 
+A step of the optimizer evaluates one gradient at q. Between two paths it begins one,
+whatever the gradient. On a path it makes (1) to (3), the last (3) with v' as well, so
+that the path ends at q - v/2. The first path has no state to go back to: its end
+becomes the first state, without a test. So do the ends of all paths that begin in the
+first `warm_up` steps.
+
 | paper   | name            | shape           | unit                           |
 |---------|-----------------|-----------------|--------------------------------|
 | q       | `point`         | list of tensors | weights                        |
@@ -36,7 +42,6 @@ adds up the second.
 
 import dataclasses
 import math
-import weakref
 from collections.abc import Callable
 from collections.abc import Sequence
 from typing import Any
@@ -55,21 +60,60 @@ from keras_mhmcmc._types import Array
 from keras_mhmcmc._types import Tensor
 from keras_mhmcmc._warn import warn
 from keras_mhmcmc.fit import compiled_loss
+from keras_mhmcmc.fit import full_data
 from keras_mhmcmc.fit.arguments import WARM_UP
 from keras_mhmcmc.fit.chain import Chain
 from keras_mhmcmc.fit.chain import Parts
-from keras_mhmcmc.fit.full_data import FullLoss
-from keras_mhmcmc.fit.full_data import OrderWatch
 from keras_mhmcmc.fit.sampler import Sampler
 from keras_mhmcmc.fit.state import SampleInfo
 from keras_mhmcmc.fit.watch import Standstill
 from keras_mhmcmc.priors import Prior
 from keras_mhmcmc.samplers import base
-from keras_mhmcmc.samplers.base import leaves
-from keras_mhmcmc.samplers.parts import amagold_path
 from keras_mhmcmc.samplers.parts import tensors
-from keras_mhmcmc.samplers.parts.amagold_path import AmagoldPath
 from keras_mhmcmc.samplers.parts.tensors import ops
+
+
+def turned(velocity: base.Position) -> base.Position:
+    """Return the velocity of a chain whose path was rejected."""
+    return [-v for v in velocity]
+
+
+class Scalars(NamedTuple):
+    """The numbers of (1): v' = keep v - force g + noise Z."""
+
+    keep: Tensor
+    force: Tensor
+    noise: Tensor
+
+
+def scalars_of(
+    learning_rate: Tensor, momentum: float, temperature: Tensor, train_size: int
+) -> Scalars:
+    """Return the numbers of (1)."""
+    b = (1.0 - momentum) / (1.0 + momentum)
+    share = 1.0 / (1.0 + b)
+    noise = base.noise_scale(2.0 * b * learning_rate, temperature, train_size)
+    return Scalars((1.0 - b) * share, share * learning_rate, share * noise)
+
+
+def kicked(
+    velocity: base.Position,
+    gradient: base.Position,
+    normals: Sequence[Tensor],
+    work: Tensor,
+    scalars: Scalars,
+    train_size: int,
+) -> tuple[base.Position, Tensor]:
+    """Return velocity and work after a step, (1) and (2)."""
+    # v + (keep - 1) v, since the sum of terms begins with a factor of 1.
+    moved = tensors.add_terms(
+        velocity,
+        (scalars.keep - 1.0, velocity),
+        (-scalars.force, gradient),
+        (scalars.noise, normals),
+    )
+    both = tensors.add_scaled(velocity, 1.0, moved)
+    return moved, work + 0.5 * train_size * tensors.dot(gradient, both, like=work)
 
 
 class State(NamedTuple):
@@ -116,18 +160,13 @@ class amagold(base.Kernel):
     temperature: float = 1.0
     batch_size: int | None = dataclasses.field(default=None, init=False)
 
-    @property
-    def traits(self) -> base.Traits:
-        counts = ("accepted", "proposed", "nonfinite")
-        return base.Traits(counts=counts, draws_data=True)
+    traits = base.Traits(counts=("accepted", "proposed", "nonfinite"), draws_data=True)
 
     def __post_init__(self) -> None:
         base.check(self, learning_rate=base.POSITIVE, momentum=base.SHARE)
         base.check(self, steps_per_test=1, temperature=base.POSITIVE)
 
     def bind_data_size(self, train_size: int | None, batch_size: int | None) -> Self:
-        if train_size is None:
-            return self
         size = train_size if batch_size is None else batch_size
         return base.bound(self, batch_size=size)
 
@@ -143,9 +182,7 @@ class amagold(base.Kernel):
         self, state: State, density: base.Density
     ) -> tuple[State, base.Position, dict[str, Tensor]]:
         size = density.train_size
-        scalars = amagold_path.scalars_of(
-            self.learning_rate, self.momentum, self.temperature, size
-        )
+        scalars = scalars_of(self.learning_rate, self.momentum, self.temperature, size)
         # Of the stationary variance, epsilon T / N.
         deviation = math.sqrt(self.learning_rate * self.temperature / size)
         fresh = [deviation * z for z in density.normals(0)]
@@ -156,14 +193,10 @@ class amagold(base.Kernel):
             lambda: density.energies(state.point),
         )
 
-        def one(
-            part: Tensor, point: base.Position, velocity: base.Position, work: Tensor
-        ) -> tuple[Tensor, base.Position, base.Position, Tensor]:
+        def one(part: Tensor, point: Any, velocity: Any, work: Tensor) -> Any:
             gradient = density.gradient(point, self.batch_size or size, part)
             normals = density.normals(part)
-            velocity, work = amagold_path.kicked(
-                velocity, gradient, normals, work, scalars, size
-            )
+            velocity, work = kicked(velocity, gradient, normals, work, scalars, size)
             return part + 1, tensors.add_scaled(point, 1.0, velocity), velocity, work
 
         begin = tensors.add_scaled(state.point, 0.5, fresh)
@@ -179,7 +212,7 @@ class amagold(base.Kernel):
         wins = finite & (ops.log(uniform) < log_ratio)
         state = State(
             tensors.select(wins, end, state.point),
-            tensors.select(wins, velocity, amagold_path.turned(fresh)),
+            tensors.select(wins, velocity, turned(fresh)),
             ops.where(wins, new_energy, energy),
             state.has_energy | True,
         )
@@ -192,28 +225,173 @@ class amagold(base.Kernel):
         return {"acceptance": acceptance, "nonfinite": counts["nonfinite"]}
 
 
-# Tests that are rejected in a row before a warning: each ends a path of many steps.
-_MANY = 8
+# Where a chain is.
+NOTHING = 0  # there is no state, and no path
+SETTLED = 1  # between two paths: the point is the state
+FREE = 2  # on a path whose end is not tested
+PATH = 3  # on a path from the state
+
+
+class PathState(NamedTuple):
+    """The point of the path, and the state that the path began from."""
+
+    point: base.Position  # q
+    velocity: base.Position  # v, weights per step
+    position: base.Position  # theta
+    start_velocity: base.Position  # v at the start of the path
+    energy: Tensor  # U(theta), nats, ()
+    work: Tensor  # rho, nats, ()
+    rate: Tensor  # epsilon, weights^2 examples / nat, ()
+    stage: Tensor  # int32, ()
+
+
+@dataclasses.dataclass(frozen=True)
+class AmagoldPath(base.Diffusion):
+    """The steps of AMAGOLD's path; `judge` is its test."""
+
+    learning_rate: base.Rate
+    temperature: float
+    momentum: float
+    warm_up: int = 0
+
+    def __post_init__(self) -> None:
+        base.check(self, temperature=base.POSITIVE, momentum=base.SHARE, warm_up=0)
+
+    @property
+    def traits(self) -> base.Traits:
+        counts = ("accepted", "proposed", "nonfinite", "probability")
+        return base.Traits(
+            num_uniforms=1,
+            counts=counts,
+            warm_up=self.warm_up,
+            warm_up_argument=("warm_up", self.warm_up),
+        )
+
+    def with_warm_up(self, steps: int) -> Self:
+        return dataclasses.replace(self, warm_up=steps)
+
+    def init(self, position: base.Position) -> PathState:
+        lists = [base.slots_like(position, name) for name in PathState._fields[1:4]]
+        numbers = map(base.Slot, PathState._fields[4:7])
+        stage = base.Slot("stage", dtype="int32", value=NOTHING)
+        slots: list[Any] = [*lists, *numbers, stage]
+        return PathState(position, *slots)
+
+    def decide(
+        self, state: PathState, evaluation: base.Evaluation
+    ) -> tuple[base.Current, base.Info]:
+        if evaluation.restart is not None:
+            stage = ops.where(evaluation.restart, NOTHING, state.stage)
+            state = state._replace(stage=stage)
+        info = base.Info(dict.fromkeys(self.traits.counts, ops.zeros_like(state.work)))
+        return base.Current(state.point, evaluation.gradient, None, state), info
+
+    def move(self, current: base.Current, evaluation: base.Evaluation) -> PathState:
+        state: PathState = current.auxiliary
+        size = evaluation.train_size
+        is_new = state.stage == NOTHING
+        on_path = state.stage >= FREE
+        rate = ops.where(is_new, evaluation.learning_rate, state.rate)
+        step = scalars_of(rate, self.momentum, evaluation.temperature, size)
+        # The numbers that begin a path: with v as it is, or a fresh one.
+        fresh = base.noise_scale(0.5 * rate, evaluation.temperature, size)
+        scalars = Scalars(
+            ops.where(on_path, step.keep, ops.where(is_new, 0.0, 1.0)),
+            ops.where(on_path, step.force, 0.0),
+            ops.where(on_path, step.noise, ops.where(is_new, fresh, 0.0)),
+        )
+        moved = state.velocity, current.gradient, evaluation.normals, state.work
+        velocity, work = kicked(*moved, scalars, size)
+        drift = ops.where(on_path, 1.0, 0.5)
+        is_free = is_new | (evaluation.number < self.warm_up)
+        return state._replace(
+            point=tensors.add_scaled(current.position, drift, velocity),
+            velocity=velocity,
+            work=ops.where(on_path, work, ops.zeros_like(work)),
+            rate=rate,
+            stage=ops.where(on_path, state.stage, ops.where(is_free, FREE, PATH)),
+        )
+
+    def end(self, state: PathState) -> base.Position:
+        """Return where the path ends."""
+        return tensors.add_scaled(state.point, -0.5, state.velocity)
+
+    def judge(
+        self, state: PathState, end: base.Position, energy: Tensor, uniform: Tensor
+    ) -> tuple[PathState, dict[str, Tensor]]:
+        """Accept or reject the end of a path, where U on all of the data is `energy`.
+
+        Return the state between two paths, and the counts. If a free path, which is not
+        tested, has ended where U is not finite, there is no state.
+        """
+        is_free = state.stage == FREE
+        log_ratio = (state.energy - energy + state.work) / self.temperature
+        log_ratio = ops.where(is_free, ops.zeros_like(log_ratio), log_ratio)
+        finite = ops.isfinite(energy) & ops.isfinite(log_ratio)
+        wins = finite & (ops.log(uniform) < log_ratio)
+        moves = wins | is_free
+        back = turned(state.start_velocity)
+        velocity = tensors.select(moves, state.velocity, back)
+        position = tensors.select(moves, end, state.position)
+        stage = ops.where(is_free & ~finite, NOTHING, SETTLED)
+        state = PathState(
+            point=position,
+            velocity=velocity,
+            position=position,
+            start_velocity=velocity,
+            energy=ops.where(moves, energy, state.energy),
+            work=ops.zeros_like(state.work),
+            rate=state.rate,
+            stage=ops.cast(stage, "int32"),
+        )
+        safe = ops.where(finite, log_ratio, ops.zeros_like(log_ratio))
+        probability = ops.exp(ops.minimum(safe, ops.zeros_like(safe)))
+        counts = base.counted(
+            accepted=wins & ~is_free,
+            proposed=~is_free,
+            nonfinite=~finite,
+            probability=ops.where(finite & ~is_free, probability, 0.0),
+        )
+        return state, counts
+
+    def begin(self, state: PathState, rate: Tensor, number: int) -> PathState:
+        """Return the state on a path that begins at the position, before step `number`.
+
+        Another rate than the last path's changes the velocity by the ratio of their
+        stationary standard deviations.
+        """
+        stage = FREE if number < self.warm_up else PATH
+        factor = ops.sqrt(rate / state.rate)
+        velocity = [ops.cast(factor, v.dtype) * v for v in state.velocity]
+        return state._replace(
+            point=tensors.add_scaled(state.position, 0.5, velocity),
+            velocity=velocity,
+            start_velocity=velocity,
+            work=ops.zeros_like(state.work),
+            rate=rate,
+            stage=ops.zeros_like(state.stage) + stage,
+        )
+
+    def summary(self, state: Any, counts: dict[str, Array]) -> dict[str, Array]:
+        proposed = counts["proposed"]
+        return {
+            "acceptance": base.share(counts["accepted"], proposed),
+            "acceptance_probability": base.share(counts["probability"], proposed),
+            "nonfinite": counts["nonfinite"],
+        }
 
 
 class PathChain(Chain):
-    """The chain of AMAGOLD: `energy` returns U on all of the data at the model's
-    weights.
+    """The chain of AMAGOLD: `energy` is U on all of the data at the model's weights."""
 
-    `target` returns the objects that U is made of, such as loss and data.
-    """
-
-    def __init__(
-        self, energy: Callable[[], float], target: Callable[[], tuple[Any, ...]]
-    ) -> None:
+    def __init__(self, energy: Callable[[], float]) -> None:
         self._energy = energy
-        self._target = target
-        self._tested_on: list[Callable[[], Any]] = []  # where the last test was
+        self._is_of_this_fit = False  # the energy of the state, with its loss and data
 
     def build(self, parts: Parts, add_variable: Callable[..., keras.Variable]) -> None:
         self._parts = parts
         self._slots = parts.state.structure
-        self._watch = Standstill(parts.name, many=_MANY)
+        self._watch = Standstill(parts.name, many=8)  # paths, each of many steps
 
     def read(self, keeps: bool) -> Any:
         if keeps:
@@ -224,11 +402,10 @@ class PathChain(Chain):
             )
         state = self._parts.state.read()
         # The step moves the point, and reads the velocity again when it has moved.
-        return state._replace(
-            point=_backend.donated(self._parts.state.weights, state.point)
-        )
+        point = _backend.donated(self._parts.state.weights, state.point)
+        return state._replace(point=point)
 
-    def restart(self, state: amagold_path.State) -> Tensor:
+    def restart(self, state: PathState) -> Tensor:
         """Return whether somebody else set the weights since they were settled."""
 
         def compare() -> Tensor:
@@ -236,37 +413,40 @@ class PathChain(Chain):
             delta = tensors.subtract(*both)
             return tensors.sum_squares(delta, like=state.work) > 0.0
 
-        is_settled = state.stage == amagold_path.SETTLED
+        is_settled = state.stage == SETTLED
         changed = _backend.cond(is_settled, compare, lambda: is_settled)
         return is_settled & changed
 
-    def store(self, state: amagold_path.State) -> None:
+    def store(self, state: PathState) -> None:
         # A step changes neither of these.
         slots = self._slots._replace(position=[], start_velocity=[])
         state = state._replace(position=[], start_velocity=[])
-        _backend.write(leaves(slots), leaves(state))
+        _backend.write(base.leaves(slots), base.leaves(state))
 
     def _stage(self) -> int:
         """Return where the chain is; `NOTHING` after a failed step on JAX."""
-        if not _backend.hold_values(self._parts.state.all):
-            return amagold_path.NOTHING
-        return int(ops.convert_to_numpy(self._slots.stage))
+        is_known = _backend.hold_values(self._parts.state.all)
+        return int(ops.convert_to_numpy(self._slots.stage)) if is_known else NOTHING
 
     def state_values(self) -> list[Tensor]:
-        on_path = self._stage() == amagold_path.PATH
+        on_path = self._stage() == PATH
         slots = self._slots.position if on_path else self._parts.state.weights
         return _backend.read(slots)
 
     def settle(self) -> None:
         """Test the end of the path, and put the state of the chain into the model."""
-        if self._stage() < amagold_path.FREE:
+        if self._stage() < FREE:
             return
         weights, slots = self._parts.state.weights, self._slots
         state = self._parts.state.read()
-        points, end = state.point, self._parts.algorithm().end(state)
-        points = [ops.copy(x) for x in points]
+        points = [ops.copy(x) for x in state.point]
+        end = self._parts.algorithm().end(state)
         try:
-            self._renew_energy()
+            # Another `fit`, with another loss, has left the energy of the state.
+            if not self._is_of_this_fit and self._stage() == PATH:
+                _backend.write_copies(weights, slots.position)
+                slots.energy.assign(self._energy())
+            self._is_of_this_fit = True
             _backend.write(weights, end)
             energy = ops.convert_to_tensor(self._energy(), dtype="float32")
         except BaseException:
@@ -278,43 +458,26 @@ class PathChain(Chain):
         # Of a single weight: the test needs a uniform alone.
         one = [ops.zeros((2,), "float32")]
         evaluation = self._parts.evaluate(one, [], None, self._parts.learning_rate())
-        state, verdict = self._parts.algorithm().judge(
-            state, state.point, energy, evaluation.uniforms[0]
-        )
+        tested = state, state.point, energy, evaluation.uniforms[0]
+        state, counts = self._parts.algorithm().judge(*tested)
         self._write_state(state)
-        self._count(verdict)
-        if bool(ops.convert_to_numpy(verdict.finite)):
+        known, new = ops.convert_to_tensor(self._parts.counts), list(counts.values())
+        self._parts.counts.assign(known + ops.stack(new, axis=-1))
+        if not bool(ops.convert_to_numpy(counts["nonfinite"])):
             energies = self._parts.energies
             energies.variable.assign(energies.recorded(slots.energy.value, None))
 
-    def _renew_energy(self) -> None:
-        """Evaluate the energy of the state again if `fit` has another loss or data."""
-        target = self._target()
-        pairs = zip(self._tested_on, target, strict=False)  # at first there is none
-        is_new = any(reference() is not x for reference, x in pairs)
-        if is_new and self._stage() == amagold_path.PATH:
-            _backend.write_copies(self._parts.state.weights, self._slots.position)
-            self._slots.energy.assign(self._energy())
-        self._tested_on = [_reference(x) for x in target]
-
-    def _write_state(self, state: amagold_path.State) -> None:
+    def _write_state(self, state: PathState) -> None:
         """Write a state whose lists may share their memory."""
-        _backend.write(leaves(self._slots), [ops.copy(x) for x in leaves(state)])
-
-    def _count(self, verdict: amagold_path.Verdict) -> None:
-        tested = verdict.tested
-        probability = ops.where(tested, verdict.probability, 0.0)
-        new = [verdict.accepted & tested, tested, ~verdict.finite, probability]
-        new = [ops.cast(value, "float32") for value in new]
-        counts = self._parts.counts
-        counts.assign(ops.convert_to_tensor(counts) + ops.stack(new, axis=-1))
+        _backend.write(
+            base.leaves(self._slots), [ops.copy(x) for x in base.leaves(state)]
+        )
 
     def propose(self) -> None:
-        if self._stage() != amagold_path.SETTLED:
+        if self._stage() != SETTLED:
             return
         state = self._parts.state.read()
-        pairs = zip(state.point, state.position, strict=True)
-        if any(bool(ops.convert_to_numpy(ops.any(x != y))) for x, y in pairs):
+        if bool(ops.convert_to_numpy(self.restart(state))):
             return  # the next step begins a new chain from weights that were set
         rate = ops.cast(self._parts.learning_rate(), "float32")
         if not float(ops.convert_to_numpy(rate)) > 0.0:
@@ -326,14 +489,6 @@ class PathChain(Chain):
         self._changes += 1
         self._write_state(self._parts.algorithm().begin(state, rate, self._steps()))
 
-    def _drop(self) -> None:
-        """Go back to the state that the path began from."""
-        stage = self._stage()
-        if stage == amagold_path.PATH:
-            _backend.write_copies(self._parts.state.weights, self._slots.position)
-            _backend.write_copies(self._slots.velocity, self._slots.start_velocity)
-            self._slots.stage.assign(amagold_path.SETTLED)
-
     def mark_sample(self, listener: Callable[[], None] | None) -> None:
         """Do nothing: the energy of the state is known."""
 
@@ -342,28 +497,25 @@ class PathChain(Chain):
         return SampleInfo(energy, np.zeros_like(energy), True)
 
     def lost_chains(self) -> Array:
-        has_state = self._stage() in (amagold_path.SETTLED, amagold_path.PATH)
-        return np.array(self._steps() > 0 and not has_state)
+        return np.array(self._steps() > 0 and self._stage() not in (SETTLED, PATH))
 
     def has_stopped(self) -> bool:
-        return self._stage() == amagold_path.NOTHING and bool(self.lost_chains())
+        return self._stage() == NOTHING and bool(self.lost_chains())
 
     def reason_of_loss(self) -> str:
-        name = self._parts.name
-        if self._stage() == amagold_path.FREE:
-            return (
-                f"{name} has no state to sample: no path has ended. Train for a whole "
-                "epoch, or for `steps_per_test` steps, with `mh.PosteriorSamples`."
-            )
-        return (
-            f"{name} has no state to sample: the energy at the end of a first path "
-            "was not finite. Look for such values in the data, or compile the model "
-            "again, with finite weights and a lower learning rate."
+        reason = (
+            "the energy at the end of a first path was not finite. Look for such "
+            "values in the data, or compile the model again, with finite weights and a "
+            "lower learning rate."
         )
+        if self._stage() == FREE:
+            reason = "no path has ended. Train for a whole epoch, or for "
+            reason += "`steps_per_test` steps, with `mh.PosteriorSamples`."
+        return f"{self._parts.name} has no state to sample: {reason}"
 
     def look_at_epoch(self, counts: dict[str, Array]) -> None:
         watch, now = self._watch, self._settings()
-        if self._stage() == amagold_path.NOTHING:
+        if self._stage() == NOTHING:
             watch.look_at_lost(self.lost_chains(), self.reason_of_loss())
             return
         energy = ops.convert_to_numpy(self._slots.energy)
@@ -371,21 +523,19 @@ class PathChain(Chain):
         watch.look(counts["accepted"], counts["proposed"], **now)
 
     def look_at_end(self, counts: Callable[[], dict[str, Array]]) -> None:
-        if _backend.error_leaves_fit():
-            self._drop()
-            return
-        self.settle()
-        if not self._watch.has_looked:
+        is_done = not _backend.error_leaves_fit()
+        if is_done:
+            self.settle()
+        elif self._stage() == PATH:  # go back to where the path began
+            _backend.write_copies(self._parts.state.weights, self._slots.position)
+            _backend.write_copies(self._slots.velocity, self._slots.start_velocity)
+            self._slots.stage.assign(SETTLED)
+        self._is_of_this_fit = False
+        if is_done and not self._watch.has_looked:
             self.look_at_epoch(counts())
-        self._watch.look_at_warm_up(self._steps(), self._parts.algorithm().traits)
-
-
-def _reference(x: Any) -> Callable[[], Any]:
-    """Return a function that returns `x`, and lets its memory go if it can."""
-    try:
-        return weakref.ref(x)
-    except TypeError:  # such as a list, a dictionary or None
-        return lambda: x
+        if is_done:
+            traits = self._parts.algorithm().traits
+            self._watch.look_at_warm_up(self._steps(), traits)
 
 
 @serializable
@@ -394,21 +544,19 @@ class AMAGOLD(Sampler):
 
     It samples exp(-U/T) exactly at a fixed step, where `mh.SGHMC` has the bias of the
     step and of gradient noise. The energy U in nats is train_size * loss - log prior,
-    with the loss of the model in inference mode: gradients may come from a model with
-    dropout, and the samples are those of the model without. The sampler keeps three
-    copies of the weights.
+    with the loss of the model in inference mode: samples are those of a model without
+    dropout. The sampler keeps three copies of the weights.
 
     A path is one epoch, or `steps_per_test` steps. At its end the loss of all training
-    examples decides whether it becomes the next state of the chain, or whether the
-    chain goes back to the state before, and turns its velocity. `mh.PosteriorSamples`
-    makes the test on the data of `fit`, and keeps tested states only. In `fit` without
-    this callback there is one test, at the end. The logs have `acceptance`, the share
-    of accepted paths of the epoch, and `acceptance_probability`, their mean
-    probability. If too few are accepted, lower the rate, or set `steps_per_test`.
+    examples decides whether the chain goes on from there, or from where the path began,
+    with the velocity turned. `mh.PosteriorSamples` makes the test on the data of `fit`,
+    and keeps tested states only. In `fit` without it there is one test, at the end. The
+    logs have the share of accepted paths, `acceptance`, and `acceptance_probability`,
+    their mean probability. If it is low, lower the rate, or set `steps_per_test`.
 
     The samples are exact if the order of the mini-batches has the same probability
-    backwards: shuffle the data, as `fit` does, and take mini-batches of equal size.
-    Batch normalisation has no energy of its own: use other layers.
+    backwards: shuffle the data, as `fit` does, and take mini-batches of equal size. Use
+    other layers than batch normalisation.
 
     Other arguments are those of `mh.kernels.amagold` and `mh.SGLD`.
 
@@ -419,9 +567,8 @@ class AMAGOLD(Sampler):
         steps_per_test: steps of a path, at least 1. Defaults to None: a path is an
             epoch.
         warm_up: first steps whose paths are SGHMC, without tests and samples, at least
-            0. Far from the mode gradients have more noise, and hardly any path would be
-            accepted. Defaults to None: 500, and at most a quarter of the steps of the
-            first `fit`.
+            0: far from the mode hardly any path would be accepted. Defaults to None:
+            500, and at most a quarter of the steps of the first `fit`.
 
     Raises:
         ValueError: an argument is outside its range, or an option of the Keras base
@@ -430,17 +577,9 @@ class AMAGOLD(Sampler):
 
     Example:
 
-    >>> import keras
-    >>> import numpy as np
     >>> import keras_mhmcmc as mh
-    >>> model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(1)])
-    >>> optimizer = mh.AMAGOLD(1e-3, train_size=64, warm_up=4, seed=0)
-    >>> model.compile(optimizer, loss=mh.losses.GaussianNLL(noise_std=1.0))
-    >>> posterior = mh.PosteriorSamples()
-    >>> x, y = np.random.default_rng(0).normal(size=(64, 4)), np.ones(64)
-    >>> history = model.fit(x, y, 16, epochs=5, verbose=0, callbacks=[posterior])
-    >>> len(posterior)
-    4
+    >>> optimizer = mh.AMAGOLD(1e-3, train_size=1000, steps_per_test=50)
+    >>> posterior = mh.PosteriorSamples()  # for `callbacks` of `fit`
 
     Reference: that of `mh.kernels.amagold`.
     """
@@ -470,14 +609,14 @@ class AMAGOLD(Sampler):
         first = WARM_UP if warm_up is None else warm_up
         algorithm = AmagoldPath(base.OF_OPTIMIZER, temperature, momentum, first)
         shared = train_size, prior, seed, name, options
-        chain = PathChain(self._full_energy, self._target)
+        chain = PathChain(self._full_energy)
         super().__init__(
             learning_rate, algorithm, *shared, chain=chain, check_model=_check_model
         )
         self._steps_per_test = steps_per_test
-        self._full_loss = FullLoss()
+        self._full_loss = full_data.FullLoss()
         self._data: Data | None = None
-        self._order = OrderWatch()
+        self._order = full_data.OrderWatch()
 
     @property
     def steps_per_test(self) -> int | None:
@@ -485,16 +624,11 @@ class AMAGOLD(Sampler):
         return self._steps_per_test
 
     def use_data(self, x: Any, y: Any = None, sample_weight: Any = None) -> None:
-        """Test paths on these data, in place of those of `fit`.
+        """Test paths on these data, all training examples, in place of those of `fit`.
 
-        `fit` needs this if its data can be read only once, or if they are augmented at
-        random: the energy would then be another one at each test. A saved model does
-        not hold the data: after loading, call this again.
-
-        Args:
-            x: all training examples, as `fit` takes them: arrays, or a data set.
-            y: their targets. Defaults to None.
-            sample_weight: their weights in the loss. Defaults to None.
+        `fit` needs this if its data can be read only once, or are augmented at random.
+        A saved model does not hold the data: after loading, call this again. `x`, `y`
+        and `sample_weight` are as in `fit`.
         """
         object.__setattr__(self, "_data", Data(x, y, sample_weight))
 
@@ -527,11 +661,6 @@ class AMAGOLD(Sampler):
             prior = self._bound_prior.energy(weights, like=like)
             energy += float(_backend.ops.convert_to_numpy(prior))
         return energy
-
-    def _target(self) -> tuple[Any, ...]:
-        """Return the objects that the energy is made of, beside the prior."""
-        model, data = self._model_and_data()
-        return model, _backend.compile_key(model), *data
 
     def _model_and_data(self) -> tuple[keras.Model, Data]:
         model = _backend.training_model(self)

@@ -4,12 +4,10 @@ Paper: Seita, Pan, Chen and Canny (2017), "An efficient minibatch acceptance tes
 Metropolis-Hastings", arXiv 1610.06848, algorithm 1.
 
 Target: approximately exp(-U(theta)/T), with U = -sum_i log p(x_i|theta) - log p(theta).
-The error of a decision is that of a normal distribution for Delta*, see (5), that of
-(2), and 7e-7 of the table. On all of the data the test is Barker's, exact up to the
-table. (2) ends batches whose variance is small by chance. If the l_i are skewed, such
-batches have a small mean, too, or a large one. With 2,000 exponential l_i, whose sum
-has a standard deviation of 2 nats, the test accepts 0.53 of moves with the probability
-0.57 (`tests/samplers/test_growing_batches.py`).
+The error of a decision is that of a normal distribution for Delta*, that of (2), and
+7e-7 of the table. On all of the data the test is Barker's, exact up to the table. (2)
+ends batches whose variance is small by chance: if the l_i are skewed, such batches have
+a small mean, too, or a large one.
 
 Barker's test accepts with probability 1 / (1 + exp(-Delta)), where
 Delta = log r = (sum_i l_i + log p(theta') - log p(theta)) / T. So it accepts if
@@ -19,38 +17,33 @@ normal part:
 
     theta' = theta + epsilon Z
     (1)  Delta* = (N lbar + log p(theta') - log p(theta)) / T
-    (2)  s_Delta^2 = N^2 v / T^2, with lbar and v of `growing_batch.py`
-         the batch grows until s_Delta^2 < sigma^2, and until (5)
+    (2)  s_Delta^2 = N^2 v / T^2, with lbar and v of `growing.py`
+         the batch grows until s_Delta^2 < sigma^2
     (3)  X_nc ~ N(0, sigma^2 - s_Delta^2), and X_corr from the table
     (4)  accept theta' if Delta* + X_nc + X_corr > 0
 
-where sigma = 1, and N(0, sigma^2) + X_corr has nearly the logistic distribution. If
-`max_error` is given, the batch also grows until the bound of the paper's corollary 1,
-by how much the distribution of Delta* differs from a normal one, is small enough:
-
-    (5)  (6.4 E|X|^3 + 2 E|X|) / sqrt(n) <= max_error, X = (l_i - c) / s
+where sigma = 1, and N(0, sigma^2) + X_corr has nearly the logistic distribution. (The
+bound of the paper's corollary 1, by how much Delta* differs from a normal number, is
+loose: an error of 0.1 takes 14,000 examples or more.)
 
 X_corr takes the values 0, +-0.75, +-1.5, ... Their probabilities minimise the squared
 differences between the distribution function of N(0, 1) + X_corr and the logistic one
 at 1,401 points from 0 to 35, in float64, under the constraint that none is negative
-(Lawson and Hanson 1974, chapter 23). The two functions differ by at most 6.5e-7. (A
-ridge regression on a fine grid has negative probabilities. No distribution is exact:
-the characteristic function pi t / sinh(pi t) of the logistic, over that of the normal,
-exp(-t^2 / 2), grows without end.)
+(Lawson and Hanson 1974, chapter 23). The two functions differ by at most 6.5e-7. No
+distribution is exact: the characteristic function pi t / sinh(pi t) of the logistic,
+over that of the normal, exp(-t^2 / 2), grows without end.
 
 In networks (`mh.Barker`) a step gets one mini-batch of an epoch, and adds it to the
-batch of the test: the mini-batches of an epoch since the test began are examples
-without replacement. Then, with theta' = theta + d, and d = 0 before the first step,
+batch of the test. Then, with theta' = theta + d, and d = 0 before the first step,
 
     decided     s_Delta^2 < sigma^2 and n >= min(n_0, N), or not finite:
                 theta <- theta' by (4), or theta stays; n <- 0; d <- epsilon Z
     undecided   theta, theta' and the sums stay; the next mini-batch goes on
 
-An epoch may end before a test is decided. Then the sums are dropped (n <- 0), and the
-next epoch tests the same theta' anew. s_Delta^2 is the same for the move theta' ->
-theta, so both directions are interrupted with the same probability. The paper draws the
-batch of each test from all of the data. Here it comes from what the earlier tests of
-the epoch have left, so that its error has a small negative correlation with theirs.
+If an epoch ends before a test is decided, the next epoch tests the same theta' anew.
+s_Delta^2 is the same for the move theta' -> theta, so both directions are interrupted
+with the same probability. The batch of a test comes from what the earlier tests of the
+epoch have left, so that its error has a small negative correlation with theirs.
 
 | paper     | name            | shape           | unit    |
 |-----------|-----------------|-----------------|---------|
@@ -61,8 +54,6 @@ the epoch have left, so that its error has a small negative correlation with the
 | X_nc      | `normal`        | (K,), ()        | nats    |
 | X_corr    | `correction`    | (K,), ()        | nats    |
 | m         | `block_size`    | int             | examples |
-| delta     | `max_error`     | float           | 1       |
-| sum of abs(l_i - c), and of its cube | `Powers` | (K,) each | nats, nats^3 |
 | n_0       | `min_examples`  | int             | examples |
 """
 
@@ -88,12 +79,12 @@ from keras_mhmcmc.fit.sampler import Sampler
 from keras_mhmcmc.fit.watch import Standstill
 from keras_mhmcmc.priors import Prior
 from keras_mhmcmc.samplers import base
-from keras_mhmcmc.samplers.parts import growing_batch
+from keras_mhmcmc.samplers import growing
+from keras_mhmcmc.samplers.growing import Batch
+from keras_mhmcmc.samplers.growing import GrowingWalk
+from keras_mhmcmc.samplers.growing import Move
 from keras_mhmcmc.samplers.parts import tensors
 from keras_mhmcmc.samplers.parts.bounded import Examples
-from keras_mhmcmc.samplers.parts.growing_batch import Batch
-from keras_mhmcmc.samplers.parts.growing_batch import GrowingWalk
-from keras_mhmcmc.samplers.parts.growing_batch import Move
 from keras_mhmcmc.samplers.parts.tensors import ops
 from keras_mhmcmc.schedules import Schedule
 
@@ -111,13 +102,6 @@ PROBABILITIES = (
 # fmt: on
 
 
-class Powers(NamedTuple):
-    """Sums over a batch that the bound (5) needs."""
-
-    absolutes: Tensor  # nats, (K,)
-    cubes: Tensor  # nats^3, (K,)
-
-
 @dataclasses.dataclass(frozen=True)
 class barker(GrowingWalk):
     """Make the Barker test on mini-batches, a kernel for `mh.sample`.
@@ -125,23 +109,18 @@ class barker(GrowingWalk):
     The kernel samples exp(-U/T) approximately, with a fixed step. The energy U in nats
     is minus the log density. It needs no bounds. A step accepts with Barker's
     probability 1 / (1 + exp(-Delta)), with Delta = (U at the position - U at the
-    proposal) / T: half of the moves that leave the density unchanged. The noise of a
-    mini-batch takes the place of a part of the test's own noise, so the batch grows
-    until the variance of its estimate of Delta is below 1 nat^2. `draws.info` has the
-    mean `batch_size` of each chain.
+    proposal) / T. The noise of a mini-batch takes the place of a part of the test's own
+    noise, so the batch grows until the variance of its estimate of Delta is below 1
+    nat^2. `draws.info` has the mean `batch_size` of each chain.
 
-    The bias comes from estimates of Delta that are not normal: from small batches, and
-    from skewed differences of the log-likelihoods. An example of likelihood 0 outside
-    the batch is not seen: likelihoods must be positive everywhere. In a logistic
-    regression with 40 rows, batches from 10 rows on moved the means by 0.2 standard
-    deviations. Batches of all of the data have no bias, up to 7e-7 of an acceptance
-    probability.
+    The bias comes from small batches, and from skewed differences of the
+    log-likelihoods: in a logistic regression with 40 rows, batches from 10 rows on
+    moved the means by 0.2 standard deviations. Batches of all of the data have no bias,
+    up to 7e-7 of an acceptance probability. Likelihoods must be positive everywhere: an
+    example of likelihood 0 outside the batch is not seen.
 
     Args:
         learning_rate: standard deviation of the random walk, greater than 0.
-        max_error: bound of the error of each acceptance probability, greater than 0, by
-            the paper's corollary 1. It is loose: 0.1 takes 14,000 examples or more.
-            Defaults to None: the variance alone decides.
         temperature: T, greater than 0. Defaults to 1.
         block_size: examples of the first batch, and by how many it grows, at least 2.
             Defaults to 512.
@@ -171,7 +150,6 @@ class barker(GrowingWalk):
 
     learning_rate: float
     _: dataclasses.KW_ONLY
-    max_error: float | None = None
     temperature: float = 1.0
     block_size: int = 512
     train_size: int | None = dataclasses.field(default=None, init=False)
@@ -179,34 +157,16 @@ class barker(GrowingWalk):
     num_uniforms = 3
 
     def __post_init__(self) -> None:
-        base.check(self, **growing_batch.WALK, max_error=base.OrNone(base.POSITIVE))
+        base.check(self, **growing.WALK)
 
     @property
     def arrays(self) -> list[Array]:
         return [correction_table().astype("float32")]
 
-    def begin(self, state: Any, move: Move) -> Powers:
-        zero = ops.zeros_like(move.distance)
-        return Powers(zero, zero)
-
-    def add(self, batch: Batch, move: Move, examples: Examples) -> Powers:
-        if self.max_error is None:
-            return batch.extra
-        difference = examples.there - examples.here
-        seen = difference, batch.centre, examples.arrived
-        around = ops.abs(growing_batch.centred(*seen))
-        return Powers(
-            batch.extra.absolutes + ops.sum(around, axis=1),
-            batch.extra.cubes + ops.sum(around * around * around, axis=1),
-        )
-
     def is_decided(
         self, batch: Batch, move: Move, block: Tensor, density: base.Density
     ) -> Tensor:
-        small = noise_of(batch, density.train_size, self.temperature) < SIGMA**2
-        if self.max_error is None:
-            return small
-        return small & (normal_error(batch) <= self.max_error)
+        return noise_of(batch, density.train_size, self.temperature) < SIGMA**2
 
     def accepts(self, batch: Batch, move: Move, density: base.Density) -> Tensor:
         given = density.arrays[0], density.train_size, self.temperature
@@ -216,7 +176,7 @@ class barker(GrowingWalk):
 def noise_of(batch: Batch, train_size: int, temperature: float) -> Tensor:
     """Return s_Delta^2 of (2), nats^2, (K,)."""
     scale = (train_size / temperature) ** 2
-    return scale * growing_batch.variance(batch, train_size)
+    return scale * growing.variance(batch, train_size)
 
 
 def accepts(
@@ -232,22 +192,13 @@ def accepts(
     `prior` is log p(theta') - log p(theta), nats. Two uniforms are for X_nc, and one
     for X_corr, whose `table` is that of `correction_table`.
     """
-    log_ratio = train_size * growing_batch.mean(batch) + prior
+    log_ratio = train_size * growing.mean(batch) + prior
     log_ratio = log_ratio / temperature
     noise = noise_of(batch, train_size, temperature)
     left = ops.maximum(SIGMA**2 - noise, 0.0)
     radius, angle, place = uniforms
     normal = ops.sqrt(left) * standard_normal(radius, angle)
     return log_ratio + normal + correction(table, place) > 0.0
-
-
-def normal_error(batch: Batch) -> Tensor:
-    """Return the left side of (5), (K,); 0 for examples that do not differ."""
-    deviation = ops.sqrt(growing_batch.spread(batch))
-    scale = ops.where(deviation > 0.0, deviation, 1.0)
-    first = batch.extra.absolutes / (batch.count * scale)
-    third = batch.extra.cubes / (batch.count * scale * scale * scale)
-    return (6.4 * third + 2.0 * first) / ops.sqrt(batch.count)
 
 
 def standard_normal(radius: Tensor, angle: Tensor) -> Tensor:
@@ -328,11 +279,11 @@ class BarkerSteps(base.Diffusion):
         batch = Batch(state.count, centre, total, squares, ())
         arrived = ops.zeros_like(here) == 0.0  # all of them
         examples = Examples(here, there, [], None, arrived)
-        batch = growing_batch.with_block(batch, examples)
+        batch = growing.with_block(batch, examples)
         table = tensors.constant(_TABLE, "float32", like=here)
         given = evaluation.uniforms, table, size, self.temperature
         decision = accepts(batch, prior, *given)
-        wins, is_odd = growing_batch.verdict(batch, prior, decision)
+        wins, is_odd = growing.verdict(batch, prior, decision)
         is_small = noise_of(batch, size, self.temperature) < SIGMA**2
         is_large = batch.count >= float(min(self.min_examples, size))
         is_finite = ops.isfinite(batch.total) & ops.isfinite(prior)
@@ -407,20 +358,19 @@ class Barker(Sampler):
     has the bias of `mh.kernels.barker`, and the tests of an epoch share no examples,
     which correlates their errors slightly.
 
-    A proposal is theta' = theta + learning_rate * Z, with Z normal: a random walk,
-    which needs no gradient. A step evaluates each example of its mini-batch at theta
-    and at theta', and adds the differences to those of the steps before. The batch
-    grows until their estimate of log r = (U(theta) - U(theta')) / T has a variance
-    below 1, or until it is all of the data. Then the test accepts with nearly Barker's
-    probability 1 / (1 + exp(-log r)). If an epoch ends during a test, the next epoch
-    begins the test anew, with the same proposal. The model always holds theta. A
+    A proposal is a random walk, which needs no gradient. A step evaluates each example
+    of its mini-batch at both positions, and adds the differences to those of the steps
+    before, until their estimate of log r = (U(theta) - U(theta')) / T has a variance
+    below 1, or until they are all of the data. Then the test accepts with nearly
+    Barker's probability 1 / (1 + exp(-log r)). If an epoch ends during a test, the next
+    epoch begins it anew, with the same proposal. The model always holds the state. A
     proposal whose losses are not finite is rejected and counted.
 
     A random walk in d dimensions needs about d accepted moves, or more, for an
-    independent sample. So this sampler is for small networks, for last layers, and for
-    a few weights of a trained network, with the other layers frozen
-    (`trainable=False`). Train with an optimizer first, to start near the mode. For a
-    whole network take `mh.SGHMC`. The sampler keeps one copy of the weights that move.
+    independent sample. So this sampler is for small networks, and for a few weights of
+    a trained network, with the other layers frozen (`trainable=False`). Start near the
+    mode. For a whole network take `mh.SGHMC`. The sampler keeps one copy of the weights
+    that move.
 
     `acceptance` in the logs is the share of accepted proposals, and `examples_per_test`
     the mean number of examples, of the tests that ended in the epoch.

@@ -1,9 +1,9 @@
-"""CSGLD and CSGHMC: the two halves of a step around the equations of `contour.py`.
+"""CSGLD and CSGHMC: the halves of a step around the equations of `parts/contour.py`.
 
 Each step evaluates the energy of the chain's point. `decide` finds its subregion, moves
 theta, and gives the factor of the gradient and the weight of the point. `move` is that
-of the base, SGLD or SGHMC. With a `pilot` (`pilot.py`) the first steps are those of the
-base alone, and find the partition.
+of the base, SGLD or SGHMC. With a pilot the first steps are those of the base alone,
+and find the partition.
 """
 
 import dataclasses
@@ -11,6 +11,7 @@ import math
 from collections.abc import Callable
 from collections.abc import Sequence
 from typing import Any
+from typing import ClassVar
 from typing import Literal
 from typing import NamedTuple
 from typing import Self
@@ -19,7 +20,6 @@ import numpy as np
 
 from keras_mhmcmc import _backend
 from keras_mhmcmc import _validate
-from keras_mhmcmc import partition as subregions
 from keras_mhmcmc._serialize import serializable
 from keras_mhmcmc._types import Array
 from keras_mhmcmc._types import Tensor
@@ -27,22 +27,36 @@ from keras_mhmcmc._warn import warn
 from keras_mhmcmc.fit.chain import Chain
 from keras_mhmcmc.fit.sampler import Sampler
 from keras_mhmcmc.fit.watch import warm_up_message
-from keras_mhmcmc.partition import PILOT_STEPS
+from keras_mhmcmc.partition import PARTITIONS
 from keras_mhmcmc.partition import EnergyPartition
+from keras_mhmcmc.partition import checked_energy_partition
 from keras_mhmcmc.priors import Prior
 from keras_mhmcmc.samplers import base as protocol
 from keras_mhmcmc.samplers.parts import contour as equations
 from keras_mhmcmc.samplers.parts import tensors
 from keras_mhmcmc.samplers.parts.contour import Contour
-from keras_mhmcmc.samplers.parts.pilot import Pilot
+from keras_mhmcmc.samplers.parts.contour import Pilot
 from keras_mhmcmc.samplers.parts.tensors import ops
 from keras_mhmcmc.samplers.sghmc import sghmc
 from keras_mhmcmc.samplers.sgld import sgld
+from keras_mhmcmc.schedules import RobbinsMonro
+from keras_mhmcmc.schedules import Schedule
 
+PILOT_STEPS = 1000  # of `partition="auto"`; `docs/contour.md` has the measurements
+_SHARE = _validate.Interval(0.0, 1.0, low_open=True)
+# Iterations at which a schedule of step sizes is checked.
+_PROBES = (0, 10, 1000, 100_000, 10_000_000)
 # Steps between two normalisations of theta to the sum 1. The exponentials of all
 # subregions cost more than the rest of a step of one small chain.
 _ROUNDINGS = 16
 _COUNTS = ("steps", "partition", "multiplier", "below", "above")
+# Largest shares of an epoch's energies above and below the partition without a warning.
+# The first subregion holds all energies below `energy_min`, easily half of a run.
+_MOST_ABOVE, _MOST_BELOW = 0.5, 0.9
+# Mean visits of a subregion before a run is warned of empty subregions, and the share
+# of the visits that count for the range of visited subregions.
+_ENOUGH_VISITS = 20
+_VISITED = 0.999
 
 
 class State(NamedTuple):
@@ -51,241 +65,12 @@ class State(NamedTuple):
     base: Any  # its first field is `point`
     log_masses: Tensor  # (..., m), or (m,) if all chains share them
     visits: Any  # int32, (..., m), or () if visits are not counted
-    pilot: Any = ()  # `pilot.State`, or () if the partition is given
+    pilot: Any = ()  # `PilotState`, or () if the partition is given
 
 
 @dataclasses.dataclass(frozen=True)
-class ContourSampler(protocol.OverDiffusion):
-    """CSGLD and CSGHMC: a diffusion on an energy that its own visits flatten."""
-
-    base: protocol.Diffusion
-    contour: Contour  # without a partition if there is a pilot
-    step_size: protocol.Rate  # omega
-    log_masses: tuple[float, ...]  # log theta before the first step, (m,)
-    adapt: bool = True  # whether theta is learned; otherwise this is KSGLD
-    is_shared: bool = False  # whether all chains learn one theta (ICSGLD)
-    counts_visits: bool = False  # whether the state counts visits
-    pilot: Pilot | None = None  # finds the partition in the first steps
-
-    @property
-    def traits(self) -> protocol.Traits:
-        traits = self.base.traits._replace(
-            uses_energy=True,
-            has_weights=True,
-            counts=_COUNTS if self.counts_visits else (),
-        )
-        if self.pilot is None:
-            return traits
-        steps = self.pilot.steps
-        return traits._replace(warm_up=steps, warm_up_argument=("pilot_steps", steps))
-
-    def with_warm_up(self, steps: int) -> Self:
-        if self.pilot is None:
-            return self
-        return dataclasses.replace(self, pilot=self.pilot.shortened(steps))
-
-    def energy_unit(self, number: int, dimension: int) -> float | None:
-        """Return the width of a subregion; None if a pilot finds it."""
-        return None if self.pilot is not None else self.contour.energy_gap
-
-    def init(self, position: protocol.Position) -> State:
-        bins = (self.contour.partitions,)
-        first = np.asarray(self.log_masses, "float32")
-        log_masses = protocol.Slot(
-            "log_masses", bins, value=first, is_shared=self.is_shared
-        )
-        visits = protocol.Slot("visits", bins, "int32") if self.counts_visits else ()
-        found = () if self.pilot is None else self.pilot.init()
-        return State(self.base.init(position), log_masses, visits, found)
-
-    def contour_of(self, state: State) -> Contour:
-        """Return the fixed numbers, and the partition that the state has found."""
-        if self.pilot is None:
-            return self.contour
-        low, gap = (state.pilot.partition[..., i] for i in range(2))
-        return self.contour._replace(energy_min=low, energy_gap=gap)
-
-    def decide(
-        self, state: State, evaluation: protocol.Evaluation
-    ) -> tuple[protocol.Current, protocol.Info]:
-        """Update theta with the energy of the point, and return the point's weight."""
-        settings, number = self.contour_of(state), evaluation.number
-        place, found = equations.locate(evaluation.energy, settings), state.pilot
-        if self.pilot is not None:
-            # The partition is that of the step before: the pilot's last step is plain.
-            found = self.pilot.update(found, evaluation.energy, number)
-            number = number - self.pilot.steps  # below 0: theta learns nothing
-            place = place._replace(finite=place.finite & (number >= 0))
-        log_masses = state.log_masses
-        if self.adapt:
-            update = (
-                equations.update_shared_log_masses
-                if self.is_shared
-                else equations.update_log_masses
-            )
-            size = protocol.at_step(self.step_size, ops.maximum(number, 0))
-            learned = update(log_masses, place, size, settings)
-            # With rho the sum grows at each step, otherwise by rounding alone.
-            is_due = number % (1 if settings.rho > 0.0 else _ROUNDINGS) == 0
-            log_masses = tensors.cond(
-                is_due, lambda: equations.normalized(learned), lambda: learned
-            )
-        per_chain = log_masses
-        if self.is_shared:
-            shape = (evaluation.energy.shape[0], settings.partitions)
-            per_chain = ops.broadcast_to(log_masses[None], shape)
-        multiplier, log_weight = equations.multiplier_and_log_weight(
-            per_chain, place, evaluation.temperature, settings
-        )
-        if self.pilot is not None:
-            width = settings.weight_power * ops.log(settings.energy_gap)
-            log_weight = ops.where(number >= 0, log_weight - width, 0.0)
-        current, _ = self.base.decide(state.base, evaluation)
-        visits: Any = ()
-        counts: dict[str, Tensor] = {}
-        if self.counts_visits:
-            visits = equations.visited(state.visits, place, settings)
-            counts = self._counts(place, multiplier, number)
-        state = State(current.auxiliary, log_masses, visits, found)
-        current = current._replace(auxiliary=(state, multiplier))
-        return current, protocol.Info(counts, log_weight)
-
-    def move(self, current: protocol.Current, evaluation: protocol.Evaluation) -> State:
-        state, multiplier = current.auxiliary
-        evaluation = evaluation._replace(multiplier=multiplier)
-        base = self.base.move(current._replace(auxiliary=state.base), evaluation)
-        return state._replace(base=base)
-
-    def summary(self, state: State, counts: dict[str, Array]) -> dict[str, Array]:
-        """Return the mean number of the subregion, from 1, and the mean multiplier."""
-        if not self.counts_visits:
-            return {}
-        steps = np.where(counts["steps"] > 0, counts["steps"], np.nan)
-        report = {name: counts[name] / steps for name in ("partition", "multiplier")}
-        if self.pilot is not None:
-            low, gap = self.contour_of(state)[:2]
-            report["energy_min"] = np.where(np.isfinite(gap), low, np.nan)
-            report["energy_gap"] = np.where(np.isfinite(gap), gap, np.nan)
-        return report
-
-    def report(
-        self, state: State, energy: Array, names: Sequence[str]
-    ) -> dict[str, Any]:
-        """Return the masses, and the draws of each subregion, (chain, partitions)."""
-        settings, pilot = self.contour_of(state), self.pilot
-        visits = equations.visits_of(energy, settings)
-        # Transposed: the energies of all chains at one step are neighbours in memory.
-        known = energy.T[np.isfinite(energy.T)]
-        message = None
-        if known.size > 0 and pilot is None:
-            advice = subregions.fix(known.min(), known.max(), settings.partitions)
-            message = subregions.run_message(visits.sum(0), settings, advice)
-        elif known.size > 0 and pilot is not None:
-            advice = subregions.fix_of_pilot(pilot.steps)
-            message = subregions.visits_message(visits.sum(0), advice)
-        if message is not None:
-            warn(message)
-        log_masses = np.asarray(ops.convert_to_numpy(state.log_masses), "float64")
-        masses = np.broadcast_to(np.exp(log_masses), visits.shape)
-        report = {"masses": masses, "visits": visits}
-        for name in ("energy_min", "energy_gap") if pilot else ():
-            found = ops.convert_to_numpy(getattr(settings, name))
-            report[name] = np.broadcast_to(found, len(energy))
-        return report
-
-    def _counts(
-        self, place: equations.Place, multiplier: Tensor, number: Tensor
-    ) -> dict[str, Tensor]:
-        below, above = place.index == 0, place.index == self.contour.partitions - 1
-        counted = ops.ones_like(multiplier), place.index + 1, multiplier, below, above
-        values = [ops.cast(value, "float32") for value in counted]
-        if self.pilot is not None:
-            learns = ops.cast(number >= 0, "float32")
-            values = [learns * value for value in values]
-        return dict(zip(_COUNTS, values, strict=True))
-
-
-def contour_sampler(
-    base: protocol.Diffusion,
-    partition: EnergyPartition | Literal["auto"],
-    pilot_steps: int,
-    zeta: float,
-    step_size: protocol.Rate | None,
-    random_field: str,
-    difference: str,
-    max_multiplier: float | None,
-    weight_power: float | None,
-    rho: float,
-    masses: Array | None,
-    adapt: bool,
-    is_shared: bool = False,
-    counts_visits: bool = False,
-) -> ContourSampler:
-    """Return the algorithm on `base` with these arguments of `mh.CSGLD`, checked."""
-    given = subregions.checked_or_auto(partition, masses, adapt)
-    steps = _validate.integer("pilot_steps", pilot_steps, subregions.FEWEST_PILOT_STEPS)
-    finder = None if given else Pilot(steps, subregions.PARTITIONS, is_shared)
-    partitions = given.partitions if given else subregions.PARTITIONS
-    zeta = _validate.number("zeta", zeta, _validate.POSITIVE)
-    _validate.choice("random_field", random_field, ("zeta", "one"))
-    _validate.choice("difference", difference, ("backward", "forward"))
-    _validate.choice("adapt", adapt, (True, False))
-    _validate.choice("shared_density", is_shared, (True, False))
-    if max_multiplier is not None:
-        limits = _validate.Interval(1.0), "None sets no limit."
-        max_multiplier = _validate.number("max_multiplier", max_multiplier, *limits)
-    power = zeta
-    if weight_power is not None:
-        limits = _validate.NOT_NEGATIVE, "None is zeta."
-        power = _validate.number("weight_power", weight_power, *limits)
-    rho = _validate.number("rho", rho, _validate.NOT_NEGATIVE)
-    contour = Contour(
-        energy_min=given.energy_min if given else math.nan,
-        energy_gap=given.energy_gap if given else math.nan,
-        partitions=partitions,
-        zeta=zeta,
-        exponent=zeta if random_field == "zeta" else 1.0,
-        rho=rho,
-        is_forward=difference == "forward",
-        max_multiplier=max_multiplier,
-        weight_power=power,
-    )
-    if masses is None and not adapt:
-        raise ValueError(
-            "Argument `masses` must be given with `adapt=False`: the sampler learns "
-            "no masses, and needs one mass for each of the "
-            f"{partitions} subregions. Received: masses=None"
-        )
-    return ContourSampler(
-        base,
-        contour,
-        subregions.checked_step_size(step_size, rho),
-        subregions.first_log_masses(masses, partitions),
-        adapt,
-        is_shared,
-        counts_visits,
-        finder,
-    )
-
-
-def csgld(
-    learning_rate: protocol.Rate,
-    *,
-    partition: EnergyPartition | Literal["auto"] = "auto",
-    pilot_steps: int = PILOT_STEPS,
-    zeta: float = 0.75,
-    temperature: protocol.Rate = 1.0,
-    step_size: protocol.Rate | None = None,
-    random_field: str = "zeta",
-    difference: str = "backward",
-    max_multiplier: float | None = 5.0,
-    weight_power: float | None = None,
-    rho: float = 0.0,
-    masses: Array | None = None,
-    adapt: bool = True,
-    shared_density: bool = False,
-) -> ContourSampler:
-    """Return contour SGLD, a kernel for `mh.sample`.
+class csgld(protocol.Algorithm):
+    """Make contour SGLD, a kernel for `mh.sample`.
 
     The kernel samples exp(-U/T) / Psi(U)^zeta. The energy U in nats is minus the log
     density, and Psi is the learned mass of the energy's subregions. With the weights of
@@ -334,31 +119,257 @@ def csgld(
     Reference: Deng, Lin and Liang (2020), algorithm 1; Deng, Liang, Hao, Lin and Liang
     (2022), algorithm 1.
     """
-    settings = zeta, step_size, random_field, difference, max_multiplier
-    more = weight_power, rho, masses, adapt, shared_density
-    base = sgld(learning_rate, temperature=temperature)
-    return contour_sampler(base, partition, pilot_steps, *settings, *more)
+
+    learning_rate: protocol.Rate
+    _: dataclasses.KW_ONLY
+    partition: EnergyPartition | Literal["auto"] = "auto"
+    pilot_steps: int = PILOT_STEPS
+    zeta: float = 0.75
+    temperature: protocol.Rate = 1.0
+    step_size: protocol.Rate | None = None
+    random_field: str = "zeta"
+    difference: str = "backward"
+    max_multiplier: float | None = 5.0
+    weight_power: float | None = None
+    rho: float = 0.0
+    masses: Array | None = None
+    adapt: bool = True
+    shared_density: bool = False
+    # What follows: the diffusion whose energy is flattened, its numbers, the pilot
+    # that finds the partition, and log theta before the first step.
+    base: protocol.Diffusion = dataclasses.field(init=False, repr=False)
+    contour: Contour = dataclasses.field(init=False, repr=False)
+    pilot: Pilot | None = dataclasses.field(init=False, repr=False)
+    log_masses: tuple[float, ...] = dataclasses.field(init=False, repr=False)
+
+    counts_visits: ClassVar[bool] = False  # whether the state counts visits
+
+    def __post_init__(self) -> None:
+        given = self._checked_partition()
+        least = 2 * equations.FEWEST
+        steps = _validate.integer("pilot_steps", self.pilot_steps, least)
+        count = given.partitions if given else PARTITIONS
+        zeta = _validate.number("zeta", self.zeta, _validate.POSITIVE)
+        rho = _validate.number("rho", self.rho, _validate.NOT_NEGATIVE)
+        limit = protocol.OrNone(_validate.Interval(1.0), "None sets no limit.")
+        power = protocol.OrNone(_validate.NOT_NEGATIVE, "None is zeta.")
+        protocol.check(self, random_field=("zeta", "one"))
+        protocol.check(self, difference=("backward", "forward"), adapt=(True, False))
+        protocol.check(self, shared_density=(True, False))
+        protocol.check(self, max_multiplier=limit, weight_power=power)
+        masses = self.masses
+        protocol.set_checked(
+            self,
+            base=self._diffusion(),
+            contour=Contour(
+                energy_min=given.energy_min if given else math.nan,
+                energy_gap=given.energy_gap if given else math.nan,
+                partitions=count,
+                zeta=zeta,
+                exponent=zeta if self.random_field == "zeta" else 1.0,
+                rho=rho,
+                is_forward=self.difference == "forward",
+                max_multiplier=self.max_multiplier,
+                weight_power=zeta if self.weight_power is None else self.weight_power,
+            ),
+            pilot=None if given else Pilot(steps, count, self.shared_density),
+            log_masses=first_log_masses(self.masses, count),
+            step_size=checked_step_size(self.step_size, rho),
+            masses=None if masses is None else tuple(np.ravel(masses).tolist()),
+        )
+        if masses is None and not self.adapt:
+            raise ValueError(
+                "Argument `masses` must be given with `adapt=False`: the sampler "
+                "learns no masses, and needs one mass for each of the "
+                f"{count} subregions. Received: masses=None"
+            )
+
+    def _diffusion(self) -> protocol.Diffusion:
+        return sgld(self.learning_rate, temperature=self.temperature)
+
+    def _checked_partition(self) -> EnergyPartition | None:
+        """Return the partition, or None for "auto", or raise a `ValueError`."""
+        if not isinstance(self.partition, str) or self.partition != "auto":
+            return checked_energy_partition(self.partition, ' or "auto"')
+        if self.masses is not None or not self.adapt:
+            raise ValueError(
+                "Argument `partition` must be an `mh.EnergyPartition` with `masses` or "
+                "`adapt=False`, since masses belong to known subregions. Received: "
+                f"partition='auto', masses={_validate.shown(self.masses)}, "
+                f"adapt={self.adapt}"
+            )
+        return None
+
+    @property
+    def traits(self) -> protocol.Traits:
+        traits = self.base.traits._replace(
+            uses_energy=True,
+            has_weights=True,
+            counts=_COUNTS if self.counts_visits else (),
+        )
+        if self.pilot is None:
+            return traits
+        steps = self.pilot.steps
+        return traits._replace(warm_up=steps, warm_up_argument=("pilot_steps", steps))
+
+    def with_warm_up(self, steps: int) -> Self:
+        if self.pilot is None:
+            return self
+        return protocol.bound(self, pilot=self.pilot.shortened(steps))
+
+    def energy_unit(self, number: int, dimension: int) -> float | None:
+        """Return the width of a subregion; None if a pilot finds it."""
+        return None if self.pilot is not None else self.contour.energy_gap
+
+    def init(self, position: protocol.Position) -> State:
+        bins = (self.contour.partitions,)
+        first = np.asarray(self.log_masses, "float32")
+        is_shared = self.shared_density
+        masses = protocol.Slot("log_masses", bins, value=first, is_shared=is_shared)
+        visits = protocol.Slot("visits", bins, "int32") if self.counts_visits else ()
+        found = () if self.pilot is None else self.pilot.init()
+        return State(self.base.init(position), masses, visits, found)
+
+    def point(self, state: State) -> protocol.Position:
+        return self.base.point(state.base)
+
+    def contour_of(self, state: State) -> Contour:
+        """Return the fixed numbers, and the partition that the state has found."""
+        if self.pilot is None:
+            return self.contour
+        low, gap = (state.pilot.partition[..., i] for i in range(2))
+        return self.contour._replace(energy_min=low, energy_gap=gap)
+
+    def decide(
+        self, state: State, evaluation: protocol.Evaluation
+    ) -> tuple[protocol.Current, protocol.Info]:
+        """Update theta with the energy of the point, and return the point's weight."""
+        settings, number = self.contour_of(state), evaluation.number
+        place, found = equations.locate(evaluation.energy, settings), state.pilot
+        if self.pilot is not None:
+            # The partition is that of the step before: the pilot's last step is plain.
+            found = self.pilot.update(found, evaluation.energy, number)
+            number = number - self.pilot.steps  # below 0: theta learns nothing
+            place = place._replace(finite=place.finite & (number >= 0))
+        log_masses = state.log_masses
+        if self.adapt:
+            update = (
+                equations.update_shared_log_masses
+                if self.shared_density
+                else equations.update_log_masses
+            )
+            size = protocol.at_step(self.step_size, ops.maximum(number, 0))
+            learned = update(log_masses, place, size, settings)
+            # With rho the sum grows at each step, otherwise by rounding alone.
+            is_due = number % (1 if settings.rho > 0.0 else _ROUNDINGS) == 0
+            log_masses = tensors.cond(
+                is_due, lambda: equations.normalized(learned), lambda: learned
+            )
+        per_chain = log_masses
+        if self.shared_density:
+            shape = (evaluation.energy.shape[0], settings.partitions)
+            per_chain = ops.broadcast_to(log_masses[None], shape)
+        multiplier, log_weight = equations.multiplier_and_log_weight(
+            per_chain, place, evaluation.temperature, settings
+        )
+        if self.pilot is not None:
+            width = settings.weight_power * ops.log(settings.energy_gap)
+            log_weight = ops.where(number >= 0, log_weight - width, 0.0)
+        current, _ = self.base.decide(state.base, evaluation)
+        visits: Any = ()
+        counts: dict[str, Tensor] = {}
+        if self.counts_visits:
+            visits = equations.visited(state.visits, place, settings)
+            counts = self._counts(place, multiplier, number)
+        state = State(current.auxiliary, log_masses, visits, found)
+        current = current._replace(auxiliary=(state, multiplier))
+        return current, protocol.Info(counts, log_weight)
+
+    def move(self, current: protocol.Current, evaluation: protocol.Evaluation) -> State:
+        state, multiplier = current.auxiliary
+        evaluation = evaluation._replace(multiplier=multiplier)
+        base = self.base.move(current._replace(auxiliary=state.base), evaluation)
+        return state._replace(base=base)
+
+    def summary(self, state: State, counts: dict[str, Array]) -> dict[str, Array]:
+        """Return the mean number of the subregion, from 1, and the mean multiplier."""
+        if not self.counts_visits:
+            return {}
+        steps = np.where(counts["steps"] > 0, counts["steps"], np.nan)
+        report = {name: counts[name] / steps for name in ("partition", "multiplier")}
+        if self.pilot is not None:
+            low, gap = self.contour_of(state)[:2]
+            report["energy_min"] = np.where(np.isfinite(gap), low, np.nan)
+            report["energy_gap"] = np.where(np.isfinite(gap), gap, np.nan)
+        return report
+
+    def report(
+        self, state: State, energy: Array, names: Sequence[str]
+    ) -> dict[str, Any]:
+        """Return the masses, and the draws of each subregion, (chain, partitions)."""
+        settings = self.contour_of(state)
+        visits = equations.visits_of(energy, settings)
+        # Transposed: the energies of all chains at one step are neighbours in memory.
+        known = energy.T[np.isfinite(energy.T)]
+        if known.size > 0:
+            message = self.fault_of(visits.sum(0), known.min(), known.max())
+            if message is not None:
+                warn(message)
+        log_masses = np.asarray(ops.convert_to_numpy(state.log_masses), "float64")
+        masses = np.broadcast_to(np.exp(log_masses), visits.shape)
+        report = {"masses": masses, "visits": visits}
+        for name in ("energy_min", "energy_gap") if self.pilot else ():
+            found = ops.convert_to_numpy(getattr(settings, name))
+            report[name] = np.broadcast_to(found, len(energy))
+        return report
+
+    def fault_of(self, visits: Array, low: float, high: float) -> str | None:
+        """Return a warning about the visits, (m,), of a whole run, or None.
+
+        Its energies were from low to high, nats.
+        """
+        total = max(visits.sum(), 1)
+        advice = self.advice(low, high)
+        message = outside_message(visits[0] / total, visits[-1] / total, advice)
+        # With a pilot each chain has a partition of its own, and all of it was visited.
+        if message is None and self.pilot is None:
+            message = empty_message(visits, self.contour)
+        return message
+
+    def advice(self, low: float, high: float) -> str:
+        """Return advice: a partition for energies from low to high, nats."""
+        if self.pilot is not None:
+            return (
+                "The pilot ended before the energies were stationary: make the sampler "
+                "with a larger `pilot_steps`, or with an `mh.EnergyPartition`, such as "
+                "`mh.suggest_partition(posterior.energies)`. Now: partition='auto', "
+                f"pilot_steps={self.pilot.steps}"
+            )
+        count, low, high = self.contour.partitions, float(low), float(high)
+        first = low + 0.05 * (high - low)
+        gap = max(2.0 * (high - first) / max(count - 2, 1), 1e-6)
+        return (
+            f"Energies lie between {low:.6g} and {high:.6g}: try "
+            f"`mh.EnergyPartition(energy_min={first:.6g}, energy_gap={gap:.3g}, "
+            f"partitions={count})`, or `mh.suggest_partition(energies)` with the "
+            "energies of a short pilot run."
+        )
+
+    def _counts(
+        self, place: equations.Place, multiplier: Tensor, number: Tensor
+    ) -> dict[str, Tensor]:
+        below, above = place.index == 0, place.index == self.contour.partitions - 1
+        counted = ops.ones_like(multiplier), place.index + 1, multiplier, below, above
+        values = [ops.cast(value, "float32") for value in counted]
+        if self.pilot is not None:
+            learns = ops.cast(number >= 0, "float32")
+            values = [learns * value for value in values]
+        return dict(zip(_COUNTS, values, strict=True))
 
 
-def csghmc(
-    learning_rate: protocol.Rate,
-    *,
-    partition: EnergyPartition | Literal["auto"] = "auto",
-    pilot_steps: int = PILOT_STEPS,
-    zeta: float = 0.75,
-    momentum: float = 0.9,
-    temperature: protocol.Rate = 1.0,
-    step_size: protocol.Rate | None = None,
-    random_field: str = "zeta",
-    difference: str = "backward",
-    max_multiplier: float | None = 5.0,
-    weight_power: float | None = None,
-    rho: float = 0.0,
-    masses: Array | None = None,
-    adapt: bool = True,
-    shared_density: bool = False,
-) -> ContourSampler:
-    """Return contour SGHMC, a kernel for `mh.sample`.
+@dataclasses.dataclass(frozen=True)
+class csghmc(csgld):
+    """Make contour SGHMC, a kernel for `mh.sample`.
 
     The kernel samples exp(-U/T) / Psi(U)^zeta, and exp(-U/T) with the weights of the
     draws, like `mh.kernels.csgld`. `momentum` is that of `mh.kernels.sghmc`. All other
@@ -366,10 +377,101 @@ def csghmc(
 
     Reference: Deng, Lin and Liang (2020), section 4.2.
     """
-    settings = zeta, step_size, random_field, difference, max_multiplier
-    more = weight_power, rho, masses, adapt, shared_density
-    base = sghmc(learning_rate, temperature=temperature, momentum=momentum)
-    return contour_sampler(base, partition, pilot_steps, *settings, *more)
+
+    _: dataclasses.KW_ONLY
+    momentum: float = 0.9
+
+    def _diffusion(self) -> protocol.Diffusion:
+        given: dict[str, Any] = dict(momentum=self.momentum)
+        return sghmc(self.learning_rate, temperature=self.temperature, **given)
+
+
+def checked_step_size(step_size: Any, rho: float) -> float | Schedule:
+    if step_size is None:
+        step_size = RobbinsMonro()
+    elif not isinstance(step_size, Schedule):
+        hint = "Or a decreasing schedule, such as `mh.schedules.RobbinsMonro()`. With a"
+        hint += " number the density keeps fluctuating."
+        step_size = _validate.number("step_size", step_size, _SHARE, hint)
+    first = step_size
+    if isinstance(step_size, Schedule):
+        values = np.array([float(step_size(probe)) for probe in _PROBES])
+        first = values[0]
+        falls = (values[1:] <= values[:-1]).all() and values[-1] < first
+        if not falls or not (values > 0).all() or first >= 1:
+            raise ValueError(
+                "Argument `step_size` must be a schedule that falls from below 1 "
+                "towards 0, such as `mh.schedules.RobbinsMonro()`. Received: a "
+                f"schedule with the values {values.tolist()} at the iterations "
+                f"{list(_PROBES)}"
+            )
+    if first * (1.0 + first * rho) >= 1.0:
+        raise ValueError(
+            "Arguments `step_size` and `rho` must keep the density positive: step_size "
+            "* (1 + step_size * rho) < 1 at the first iteration. Lower one of them. "
+            f"Received: step_size={first}, rho={rho}"
+        )
+    return step_size
+
+
+def first_log_masses(masses: Any, partitions: int) -> tuple[float, ...]:
+    """Return log theta of sum 1, m numbers. None is a linear decrease of theta."""
+    if masses is None:
+        values = np.arange(partitions, 0, -1, dtype="float64")
+    else:
+        values = _validate.array("Argument `masses`", masses)
+        if values.shape != (partitions,):
+            raise ValueError(
+                f"Argument `masses` must have one number for each of the {partitions} "
+                f"subregions. Received: an array of shape {values.shape}"
+            )
+        if not (np.isfinite(values).all() and (values > 0).all()):
+            bad = int(np.argmin(np.isfinite(values) & (values > 0)))
+            raise ValueError(
+                "Argument `masses` must be finite and greater than 0 everywhere. A "
+                "subregion without mass needs a small mass. "
+                f"Received: masses[{bad}]={values[bad]}"
+            )
+    logs = np.log(values) - np.log(values.max())
+    return tuple((logs - np.log(np.exp(logs).sum())).tolist())
+
+
+def outside_message(below: float, above: float, advice: str) -> str | None:
+    """Return a warning of the shares of energies outside a partition, or None."""
+    if above > _MOST_ABOVE:
+        where = f"{above:.0%} of the energies lie above the last boundary"
+    elif below > _MOST_BELOW:
+        where = f"{below:.0%} of the energies lie below the first boundary"
+    else:
+        return None
+    return (
+        f"{where} of the partition, where a contour sampler does the same as the plain "
+        f"sampler. {advice}"
+    )
+
+
+def empty_message(visits: Array, contour: Contour) -> str | None:
+    """Return a warning about subregions without visits, (m,), or None."""
+    visits = np.asarray(visits)
+    if visits.sum() < _ENOUGH_VISITS * len(visits):
+        return None
+    # Leave out the highest thousandth: a chain may be thrown to a high energy once.
+    share = np.cumsum(visits) / visits.sum()
+    first, last = int(np.argmax(visits > 0)), int(np.argmax(share >= _VISITED))
+    inside = int(np.sum(visits[first : last + 1] == 0))
+    if first == 0 and inside == 0:
+        return None
+    lowest = contour.energy_min + first * contour.energy_gap
+    if first > 0:
+        where = f"the first {first} of {len(visits)} subregions of the energy"
+        fix = f"Raise `energy_min` to {lowest:.6g}, the lowest visited boundary."
+    else:
+        where = f"{inside} subregions of the energy between visited ones"
+        fix = f"Raise `energy_gap`, such as to {2 * contour.energy_gap:.3g}."
+    return (
+        f"No point was in {where}: their learned mass falls without end, and only "
+        f"`max_multiplier` limits the gradient at their border. {fix}"
+    )
 
 
 _FEWEST = 10  # energies that are enough to judge a partition
@@ -388,7 +490,8 @@ class ContourChain(Chain):
         steps = np.sum(counts["steps"])
         if steps >= _FEWEST:
             below, above = (np.sum(counts[name]) / steps for name in ("below", "above"))
-            message = subregions.outside_message(below, above, self._advice())
+            advice = self._parts.algorithm().advice(*self._parts.energies.extremes())
+            message = outside_message(below, above, advice)
             self._tell("partition", message)
 
     def look_at_end(self, counts: Callable[[], dict[str, Array]]) -> None:
@@ -400,22 +503,11 @@ class ContourChain(Chain):
         self._tell(
             "pilot", warm_up_message(parts.name, self._steps(), algorithm.traits)
         )
-        contour = algorithm.contour
-        visits = parts.state.arrays().visits.reshape(-1, contour.partitions).sum(0)
-        if visits.sum() < _FEWEST:
-            return
-        advice = self._advice()
-        if algorithm.pilot is None:
-            self._tell("partition", subregions.run_message(visits, contour, advice))
-        else:  # each chain has a partition of its own, and the pilot was in all of it
-            self._tell("partition", subregions.visits_message(visits, advice))
-
-    def _advice(self) -> str:
-        algorithm = self._parts.algorithm()
-        if algorithm.pilot is not None:
-            return subregions.fix_of_pilot(algorithm.pilot.steps)
-        lowest, highest = self._parts.energies.extremes()
-        return subregions.fix(lowest, highest, algorithm.contour.partitions)
+        count = algorithm.contour.partitions
+        visits = parts.state.arrays().visits.reshape(-1, count).sum(0)
+        if visits.sum() >= _FEWEST:
+            message = algorithm.fault_of(visits, *parts.energies.extremes())
+            self._tell("partition", message)
 
     def _tell(self, what: str, message: str | None) -> None:
         """Warn, unless there was a warning of this kind."""
@@ -427,20 +519,23 @@ class ContourChain(Chain):
 class ContourOptimizer(Sampler):
     """Abstract: a sampler that flattens the energy and weights its samples."""
 
-    algorithm: ContourSampler
+    algorithm: csgld
 
     def __init__(
         self,
         learning_rate: protocol.Rate,
-        settings: Any,
+        kind: type[csgld],
+        given: dict[str, Any],
         *shared: Any,
         nan_policy: str,
     ) -> None:
-        base, partition, steps, *more = settings
-        steps = PILOT_STEPS if steps is None else steps
-        algorithm = contour_sampler(base, partition, steps, *more, counts_visits=True)
+        if given["pilot_steps"] is None:
+            given["pilot_steps"] = PILOT_STEPS
+        kernel = protocol.bound(
+            kind(protocol.OF_OPTIMIZER, **given), counts_visits=True
+        )
         chain = ContourChain(nan_policy)
-        super().__init__(learning_rate, algorithm, *shared, chain=chain)
+        super().__init__(learning_rate, kernel, *shared, chain=chain)
 
     @property
     def partition(self) -> EnergyPartition | list[EnergyPartition] | None:
@@ -534,11 +629,13 @@ class CSGLD(ContourOptimizer):
         name: str = "csgld",
         **options: Any,
     ) -> None:
-        base = sgld(protocol.OF_OPTIMIZER, temperature=temperature)
-        first = base, partition, pilot_steps, zeta, step_size, random_field, difference
-        settings = *first, max_multiplier, weight_power, rho, masses, adapt
-        shared = train_size, prior, seed, name, options
-        super().__init__(learning_rate, settings, *shared, nan_policy=nan_policy)
+        given: dict[str, Any] = dict(partition=partition, pilot_steps=pilot_steps)
+        given |= dict(zeta=zeta, temperature=temperature, step_size=step_size, rho=rho)
+        given |= dict(random_field=random_field, difference=difference, adapt=adapt)
+        given |= dict(max_multiplier=max_multiplier, weight_power=weight_power)
+        given |= dict(masses=masses)
+        shared = csgld, given, train_size, prior, seed, name, options
+        super().__init__(learning_rate, *shared, nan_policy=nan_policy)
 
 
 @serializable
@@ -585,8 +682,10 @@ class CSGHMC(ContourOptimizer):
         name: str = "csghmc",
         **options: Any,
     ) -> None:
-        base = sghmc(protocol.OF_OPTIMIZER, temperature=temperature, momentum=momentum)
-        first = base, partition, pilot_steps, zeta, step_size, random_field, difference
-        settings = *first, max_multiplier, weight_power, rho, masses, adapt
-        shared = train_size, prior, seed, name, options
-        super().__init__(learning_rate, settings, *shared, nan_policy=nan_policy)
+        given: dict[str, Any] = dict(partition=partition, pilot_steps=pilot_steps)
+        given |= dict(zeta=zeta, temperature=temperature, step_size=step_size, rho=rho)
+        given |= dict(random_field=random_field, difference=difference, adapt=adapt)
+        given |= dict(max_multiplier=max_multiplier, weight_power=weight_power)
+        given |= dict(masses=masses, momentum=momentum)
+        shared = csghmc, given, train_size, prior, seed, name, options
+        super().__init__(learning_rate, *shared, nan_policy=nan_policy)

@@ -15,11 +15,8 @@ deviation. The mass of a weight is 1/s^2:
             accept q if log u < log r
 
 The position moves first, so that a path of l steps needs l gradients. The random h
-keeps a path from having the length of a period of the target. A path whose energy is
-not finite at its end is rejected.
-
-`step_adaptation.py` finds epsilon and s in the first `warm_up` paths, for each chain.
-Both stay as they are afterwards.
+keeps a path from having the length of a period of the target. `step_adaptation.py`
+finds epsilon and s in the first `warm_up` paths, for each chain.
 
 | paper     | name             | shape           | unit                        |
 |-----------|------------------|-----------------|-----------------------------|

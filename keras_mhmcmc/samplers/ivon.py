@@ -30,10 +30,8 @@ The first step evaluates the start itself, with theta = m.
 | h        | `hessian`         | list of tensors | nats per example and weight^2     |
 | h_0      | `hessian_init`    | float           | nats per example and weight^2     |
 | delta    | `precisions` / N  | list of floats  | nats per example and weight^2     |
-| beta_1, beta_2 | the same    | float           | 1                                 |
 | xi       | `clip_radius`     | float           | weights                           |
-| lambda   | N / T             | scalar          | examples                          |
-| alpha (h_0 + delta) | epsilon (h_0 + delta) | scalar | 1                             |
+| alpha    | epsilon           | scalar          | weights^2 examples / nat          |
 """
 
 import dataclasses

@@ -23,9 +23,8 @@ The mean losses of two batches differ by sigma sqrt(2/m), with sigma the standar
 deviation of the loss of one example. With c_n = 2 sqrt(m), the energies in log r differ
 by 2 sqrt(2) sigma nats, whatever m is.
 
-One step of algorithm 1 is `move`, which draws theta' (`proposals.py`), the evaluation
-of theta' on I', and `decide`, which applies (2) by `acceptance.py`. With the reversible
-proposal, eq. (2) is the paper's (8), and RSGLD also adapts beta
+`move` draws theta' (`proposals.py`), and `decide` applies (2) by `acceptance.py`. With
+the reversible proposal, eq. (2) is the paper's (8), and RSGLD also adapts beta
 (`beta_adaptation.py`). `mh.sample` draws I' at random from all batches. In `fit` the
 batches of one epoch share no example, and (1) holds approximately. CMINT is MINT with
 the learning rate `schedules.GeometricCycle`.
@@ -40,14 +39,10 @@ next step a refresh, after it has put the state back into the model.
 | theta'         | `point`               | list of tensors | weights             |
 | -g_I(theta)    | `gradient`            | list of tensors | nats/example/weight |
 | U_I            | `energy`              | () or (K,)      | nats                |
-| n              | `train_size`          | int             | examples            |
-| m              | `batch_size`          | int             | examples            |
 | T = n / c_n    | `temperature`         | scalar, or (K,) | 1                   |
 | epsilon, delta | `learning_rate`       | scalar, or (K,) | see `proposals.py`  |
 | log q' - log q | `log_q_ratio`         | () or (K,)      | nats                |
 | log r          | `log_ratio`           | () or (K,)      | nats                |
-| u              | `uniforms[0]`         | () or (K,)      | 1                   |
-| alpha of MINT  | `alpha`               | float           | 1                   |
 | rho, here      | `refresh_probability` | float           | 1                   |
 """
 
@@ -63,7 +58,6 @@ from typing import Self
 import numpy as np
 
 from keras_mhmcmc import _validate
-from keras_mhmcmc import proposals as public
 from keras_mhmcmc._serialize import serializable
 from keras_mhmcmc._types import Array
 from keras_mhmcmc._types import Tensor
@@ -73,7 +67,6 @@ from keras_mhmcmc.fit.arguments import adaptation_or_none
 from keras_mhmcmc.fit.arguments import network_settings
 from keras_mhmcmc.fit.sampler import Sampler
 from keras_mhmcmc.priors import Prior
-from keras_mhmcmc.proposals import checked_proposal
 from keras_mhmcmc.samplers import base
 from keras_mhmcmc.samplers.parts import acceptance
 from keras_mhmcmc.samplers.parts import beta_adaptation
@@ -375,7 +368,7 @@ def mhbt(
 
     Reference: Wu, Wang and Wong (2020), algorithm 1.
     """
-    proposal = checked_proposal(proposal, public.RandomWalk())
+    proposal = proposals.checked_proposal(proposal, proposals.RandomWalk())
     given: dict[str, Any] = dict(refresh_probability=refresh_probability)
     return Metropolis(learning_rate, temperature, proposal, **given)
 
@@ -409,7 +402,7 @@ def mint(
 
     Reference: Li and Wong (2017), "Mini-batch tempered MCMC", algorithm 1.
     """
-    proposal = checked_proposal(proposal, public.Langevin())
+    proposal = proposals.checked_proposal(proposal, proposals.Langevin())
     given: dict[str, Any] = dict(refresh_probability=refresh_probability)
     return Metropolis(learning_rate, None, proposal, checked_alpha(alpha), **given)
 
@@ -464,7 +457,7 @@ def rsgld(
     Reference: Wu, Wang and Wong (2020), section 2.3 and 3.2.
     """
     adaptation = BetaAdaptation.of(beta, beta_adaptation)
-    proposal = public.ReversibleLangevin(
+    proposal = proposals.ReversibleLangevin(
         adaptation.first or 1.0, noise_temperature, normalized, forward_probability
     )
     return Metropolis(
@@ -535,7 +528,7 @@ class MHBT(Sampler):
         name: str = "mhbt",
         **options: Any,
     ) -> None:
-        proposal = checked_proposal(proposal, public.RandomWalk())
+        proposal = proposals.checked_proposal(proposal, proposals.RandomWalk())
         settings = network_settings(
             proposal, learning_rate, refresh_probability, warm_up, rate_adaptation
         )
@@ -582,7 +575,7 @@ class MINT(Sampler):
         name: str = "mint",
         **options: Any,
     ) -> None:
-        proposal = checked_proposal(proposal, public.Langevin())
+        proposal = proposals.checked_proposal(proposal, proposals.Langevin())
         settings = network_settings(
             proposal, learning_rate, refresh_probability, warm_up, rate_adaptation
         )
@@ -649,7 +642,7 @@ class RSGLD(Sampler):
         **options: Any,
     ) -> None:
         adaptation = BetaAdaptation.of(beta, beta_adaptation)
-        proposal = public.ReversibleLangevin(
+        proposal = proposals.ReversibleLangevin(
             adaptation.first or 1.0, noise_temperature, normalized, forward_probability
         )
         algorithm = Metropolis(

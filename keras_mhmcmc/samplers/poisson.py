@@ -4,7 +4,8 @@ Papers: Zhang and De Sa (2019), "Poisson-minibatching for Gibbs sampling with
 convergence rate guarantees", for the counts; Zhang, Cooper and De Sa (2020),
 "Asymptotically optimal exact minibatch Metropolis-Hastings", for the kernel; Yuan and
 Wang (2024), "Markov chain Monte Carlo without evaluating the target: an auxiliary
-variable approach", for moves along a gradient.
+variable approach", for moves along a gradient; Livingstone and Zanella (2022), "The
+Barker proposal: combining robustness and efficiency in gradient-based MCMC".
 
 Target: exp(-U(theta)/T) exactly, with U = -sum_i log p(x_i|theta) - log p(theta), if
 lower_i <= log p(x_i|theta) <= upper_i wherever the prior is positive.
@@ -30,11 +31,13 @@ stays the same for the way back:
 
     (3)  g(theta) = (sum_i s_i L grad log p(x_i|theta) / (lambda M_i + L phi_i(theta))
                      + grad log p(theta)) / T
-         theta' and log q(theta' -> theta) - log q(theta -> theta') by (1) or (2) of
-         `informed.py`, with g = g(theta) and g' = g(theta'); log r has this term, too
+         theta'_j = theta_j + b_j epsilon Z_j, with b_j = 1 with probability
+         1 / (1 + exp(-epsilon Z_j g_j)), else -1
+    (4)  log q(theta' -> theta) - log q(theta -> theta')
+             = sum_j log(1 + exp(-Delta_j g_j)) - log(1 + exp(Delta_j g'_j)),
+         with g' = g(theta') and Delta = theta' - theta; log r has this term, too
 
-The first visit of the arrivals sums g(theta), and the second visit g(theta') and (2).
-The second visit computes again at theta which arrivals stay.
+The first visit of the arrivals sums g(theta), and the second one g(theta') and (2).
 
 | paper     | name             | shape           | unit    |
 |-----------|------------------|-----------------|---------|
@@ -49,6 +52,8 @@ The second visit computes again at theta which arrivals stay.
 """
 
 import dataclasses
+import math
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -58,13 +63,12 @@ from keras_mhmcmc._types import Array
 from keras_mhmcmc._types import Tensor
 from keras_mhmcmc.samplers import base
 from keras_mhmcmc.samplers.parts import bounded
-from keras_mhmcmc.samplers.parts import informed
 from keras_mhmcmc.samplers.parts import tensors
 from keras_mhmcmc.samplers.parts.bounded import BoundedWalk
 from keras_mhmcmc.samplers.parts.bounded import Walk
 from keras_mhmcmc.samplers.parts.tensors import ops
 
-PROPOSALS = ("random_walk", "barker", "langevin")
+PROPOSALS = ("random_walk", "barker")
 # Part of the noise of the first arrivals. Part 1 has the signs of Barker's proposal.
 _FIRST_BLOCK = 2
 
@@ -88,24 +92,22 @@ class poisson(BoundedWalk):
     (upper - lower) / T. This is fewer than N only if the bounds are tight or T is
     large. `mh.kernels.tuna` needs fewer where likelihoods are smooth.
 
-    A proposal is a random walk, or follows the gradient g of the joint log density of
-    position and batch, which is drawn before. A Langevin move (Poisson-MALA) is
-    theta + epsilon^2/2 g + epsilon Z, with Z normal. A Barker move (Poisson-Barker) is
-    a random walk epsilon Z, whose coordinate j points along g_j with probability
-    1 / (1 + exp(-epsilon |Z_j g_j|)). It is never longer than the random walk. (It has
-    only the probability in common with `mh.kernels.barker`.) Both moves evaluate each
-    example with its gradient at two positions, and once more without. `draws.info`
+    A proposal is a random walk epsilon Z, or a Barker move (Poisson-Barker): a random
+    walk whose coordinate j points along g_j with probability
+    1 / (1 + exp(-epsilon |Z_j g_j|)), where g is the gradient of the joint log density
+    of position and batch, which is drawn before. It is never longer than the random
+    walk. (It has only the probability in common with `mh.kernels.barker`.) It evaluates
+    each example with its gradient at two positions, and once more without. `draws.info`
     counts each example once.
 
     Args:
-        learning_rate: epsilon, the standard deviation of the random walk, of the noise
-            of a Langevin move, or of a Barker move's coordinates, in units of the
-            position, greater than 0.
+        learning_rate: epsilon, the standard deviation of a move's coordinates, in units
+            of the position, greater than 0.
         lower: lower bound of each example's log-likelihood, nats, an array (N,).
         upper: upper bound of each example's log-likelihood, nats, an array (N,).
         poisson_rate: lambda, the expected number of examples that are drawn in addition
             to L, greater than 0. A larger rate accepts more proposals. None gives L.
-        proposal: "random_walk", "barker" or "langevin". Defaults to "random_walk".
+        proposal: "random_walk" or "barker". Defaults to "random_walk".
         temperature: T, greater than 0. Defaults to 1.
         block_size: examples that a chain evaluates at once, at least 1. It does not
             change the distribution. Defaults to 128.
@@ -169,21 +171,15 @@ class poisson(BoundedWalk):
             return self.random_walk(point, density)
         gradient = self._gradient(point, density)
         normals, scale = density.normals(0), self.learning_rate
-        if self.proposal == "langevin":
-            proposal = informed.langevin(point, gradient, normals, scale)
-        else:
-            size = sum(np.prod(x.shape[1:], dtype=int) for x in point)
-            shapes = [tuple(x.shape) for x in point]
-            uniforms = tensors.unflat(density.uniforms(1, int(size), 1)[0], shapes)
-            proposal = informed.barker(point, gradient, normals, uniforms, scale)
+        shapes = [tuple(x.shape) for x in point]
+        size = sum(math.prod(shape[1:]) for shape in shapes)
+        uniforms = tensors.unflat(density.uniforms(1, size, 1)[0], shapes)
+        proposal = moved(point, gradient, normals, uniforms, scale)
         move = self.move_to(proposal, point, density)
         delta, like = tensors.subtract(proposal, point), move.log_ratio
 
         def log_q_ratio(new_gradient: base.Position) -> Tensor:
-            lists = delta, gradient, new_gradient
-            if self.proposal == "langevin":
-                return informed.langevin_log_ratio(*lists, scale, like=like)
-            return informed.barker_log_ratio(*lists, like=like)
+            return moved_log_ratio(delta, gradient, new_gradient, like)
 
         way_back = bounded.WayBack(self._of_prior(proposal, density), log_q_ratio)
         return move._replace(first_block=_FIRST_BLOCK, way_back=way_back)
@@ -236,6 +232,35 @@ class poisson(BoundedWalk):
         there = self._rates(examples.there, low, high)
         term = ops.log(there.value / here.value)
         return bounded.Judged(self._probability(here), term, violation, there.slope)
+
+
+def moved(
+    point: base.Position,
+    gradient: base.Position,
+    normals: Sequence[Tensor],
+    uniforms: Sequence[Tensor],
+    scale: float,
+) -> base.Position:
+    """Return the proposal (3); `uniforms` are shaped like the position."""
+    signed = []
+    for g, z, u in zip(gradient, normals, uniforms, strict=True):
+        up = u < ops.sigmoid(scale * z * g)
+        signed.append(ops.where(up, z, -z))
+    return tensors.add_scaled(point, scale, signed)
+
+
+def moved_log_ratio(
+    delta: base.Position,
+    gradient: base.Position,
+    new_gradient: base.Position,
+    like: Tensor,
+) -> Tensor:
+    """Return log q(theta' -> theta) - log q(theta -> theta') of (4), as `like` is."""
+    terms = [
+        ops.softplus(-x * g) - ops.softplus(x * new)
+        for x, g, new in zip(delta, gradient, new_gradient, strict=True)
+    ]
+    return tensors.dot(terms, [ops.ones_like(x) for x in terms], like=like)
 
 
 def checked_limits(lower: Array, upper: Array) -> tuple[Array, Array]:

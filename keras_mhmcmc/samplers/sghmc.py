@@ -32,11 +32,7 @@ theta, as in replica exchange, the velocity that belongs to it is
 
     v' = v + a epsilon (grad(U/N)(theta') - grad(U/N)(theta)).
 
-| paper     | name            | shape             | unit                           |
-|-----------|-----------------|-------------------|--------------------------------|
-| v         | `velocity`      | list of tensors   | weights per step               |
-| mu        | `momentum`      | float             | 1, kept in a step              |
-| a         | `share`         | scalar, () or (K,)| 1                              |
+The velocity v, `velocity`, is in weights per step, and mu is `momentum`.
 """
 
 import dataclasses

@@ -12,37 +12,32 @@ in positions theta / s, and let xi be its noise. A kick and a drift are
 
     (1)  u     <- (u - h (f + xi) + h sqrt(1 + rho - s^2 V) Z) / |...|
     (2)  theta <- theta + epsilon s u
+    (3)  s = 1 / max(sqrt(V), phi sqrt(mean of V)), V the variance of the gradient
 
 Noise turns the velocity, as the friction of the full-batch sampler does. If its size is
 the same in all directions, the velocity stays uniform on the sphere, and no target is
-lost. So V, the variance of each weight's gradient between batches, sets the scale:
+lost. So the noise sets the scale. Where the floor phi holds, Z brings the rest. Noise
+of our own, rho times as much, evens out how the noise of two weights is correlated.
 
-    (3)  s = 1 / max(sqrt(V), phi sqrt(mean of V))
-
-Where the floor holds, the batches bring less noise than 1, and Z brings the rest. The
-scale knows each weight's noise, but not how the noise of two weights is correlated. So
-noise of our own, rho times as much, makes the sum more equal.
-
-Step. The noise of a kick has the length tau = h sqrt(d (1 + rho)), which is the tangent
-of the angle by which it turns the velocity. It keeps the share a = 1 / sqrt(1 + tau^2)
-of the old velocity. Where the force f changes slowly, the velocity drifts by
--h f a / (1 - a), and the position diffuses by epsilon^2 s^2 (1 + a) / (2 d (1 - a)) in
-a step. Their ratio is the temperature T, in place of its limit for small tau, if
+Step. The noise of a kick has the length tau = h sqrt(d (1 + rho)), the tangent of the
+angle by which it turns the velocity. It keeps the share a = 1 / sqrt(1 + tau^2) of the
+old velocity. Where the force changes slowly, the velocity drifts by -h f a / (1 - a),
+and the position diffuses by epsilon^2 s^2 (1 + a) / (2 d (1 - a)) in a step. Their
+ratio is the temperature T, in place of its limit for small tau, if
 
     (4)  epsilon = h (d - 1) (T / N) 2 a / (1 + a)
 
-So tau is the only free number, and epsilon follows noise, temperature and data. In this
-limit the diffusion 2 (T / (N sqrt(V)))^2 / (1 + rho) does not depend on tau: gradient
-noise bounds how fast any sampler without bias moves.
+So tau is the only free number. For small tau the diffusion 2 (T / (N sqrt(V)))^2 /
+(1 + rho) does not depend on it.
 
 Noise. Successive batches have independent noise, so that half of the squared difference
-of their gradients has the mean V, whatever the gradient itself is. V starts as the
-squared gradient of the first step. During the warm-up
+of their gradients has the mean V. V starts as the squared gradient of the first step.
+During the warm-up
 
     (5)  V <- V + 2 / (n + 1 + n_0) ((g_n - g_{n-1})^2 / 2 - V)
 
-is a mean that gives late steps more weight, and forgets the start slowly: the steps of
-the chain cannot grow at once. Then V stays as it is.
+is a mean that gives late steps more weight. Then V stays as it is, and the state keeps
+a running mean of the noise in units of V, `ratio`.
 
 | paper | name            | shape           | unit                             |
 |-------|-----------------|-----------------|----------------------------------|
@@ -52,9 +47,6 @@ the chain cannot grow at once. Then V stays as it is.
 | tau   | `learning_rate` | () or (K,)      | 1                                |
 | rho   | `added_noise`   | float           | 1                                |
 | h     | `kick`          | () or (K,)      | 1                                |
-| n     | `number`        | int             | steps                            |
-
-After the warm-up the state keeps a running mean of the noise in units of V, `ratio`.
 """
 
 import dataclasses
@@ -99,21 +91,16 @@ class sgmclmc(base.Diffusion):
     It samples exp(-U/T), up to the bias of a finite step, and of correlated noise. The
     energy U in nats is minus the log density. The velocity has a constant length. The
     gradient turns it, and so do the noise of mini-batches and noise that the sampler
-    adds. Noise that is the same in all directions makes no bias. So the warm-up
-    measures the noise of each weight, and scales the steps of the weight by it.
+    adds. Noise that is the same in all directions makes no bias, so the warm-up
+    measures the noise of each weight. The step of a weight is then proportional to
+    T / (N sqrt(V)), with V the variance of its gradient of U/N between mini-batches:
+    large noise and a low temperature make the chain slow.
 
-    The length of a step follows: it is proportional to T / (N sqrt(V)), with V the
-    variance of a weight's gradient of U/N between mini-batches. `learning_rate` says
-    how far noise turns the velocity in a step. Large gradient noise and a low
-    temperature make the chain slow: a step at T = 0.1 is a tenth of a step at T = 1.
-
-    The scales do not see how the noise of two weights is correlated, which heats some
-    directions and cools others. On a logistic regression of 455 examples with batches
-    of 91, predictions spread 1.01 times as much as those of the posterior with
-    `added_noise` 10, and 1.07 times with 1.
-
-    With all data in each batch there is no noise to measure: `mh.sample` raises an
-    error, and `fit` warns. `mh.kernels.mclmc` is made for this case.
+    The noise of two weights may be correlated, which heats some directions and cools
+    others. On a logistic regression of 455 examples with batches of 91, predictions
+    spread 1.01 times as much as those of the posterior with `added_noise` 10, and 1.07
+    times with 1. With all data in each batch there is no noise: `mh.sample` raises an
+    error, and `fit` warns. Use `mh.kernels.mclmc`.
 
     `noise_ratio` in the diagnostics is the gradient noise of the last hundred steps
     over that of the warm-up. If it is r, the temperature of the chain is wrong by the

@@ -13,36 +13,29 @@ Gradient noise of variance V in each weight, in the gradient of U/N, is what a f
 B = epsilon N V / (2 T) would need as noise. The thermostat becomes A + B, and the
 position keeps its law. In SGHMC the friction stays A, and T becomes T (A + B) / A.
 
-Equations, with N the number of training examples, n the number of weights of a chain,
-and Z standard normal:
+Equations, with n the number of weights of a chain:
 
     v     <- v - xi v - epsilon grad(U/N) + sqrt(2 epsilon A T / N) Z
     theta <- theta + v
     xi    <- min(xi + gamma ((1 - xi/2) |v|^2 / (n eta T) - 1), 1)
 
-With v = h p, epsilon = N h^2, and h xi and h A under the names xi and A, the first two
-lines are the paper's p <- p - h xi p - h grad(U) + sqrt(2 A h) Z, theta <- theta + h p.
-Its third, xi <- xi + h (|p|^2/n - 1), has gamma = eta, for a thermostat of mass 1. Here
-gamma is a number, and eta / gamma is that mass, on which the law of the position does
-not depend. Around xi = A, the kinetic energy E = |v|^2 / (n eta T) and the thermostat
-follow dE = -2 A (E - 1) - 2 (xi - A), dxi = gamma (E - 1): gamma = A^2 / 2 is the
-largest one that does not swing, and the default.
+With v = h p, epsilon = N h^2, and h xi and h A under the names xi and A, these are the
+paper's, up to 1 - xi/2 and the limit 1; its gamma is eta. Here eta / gamma is the mass
+of the thermostat, on which the law of the position does not depend. Around xi = A, the
+kinetic energy E and the thermostat follow dE = -2 A (E - 1) - 2 (xi - A),
+dxi = gamma (E - 1): gamma = A^2 / 2, the default, is the largest that does not swing.
 
-Not in the paper is the factor 1 - xi/2, which goes to 1 for small steps. On a Gaussian
-with precision L in all directions, a constant xi gives
-
-    var(theta) = (1 - xi/2) var(v) / (eta L).
-
-Without the factor var(v) would be eta T, and the variance of the position 5% too small
-at xi = 0.1. With it this variance is T / L at any step, if n is large. If B and L
-differ from direction to direction, each direction has the variance of SGHMC with the
-momentum 1 - xi, and the thermostat keeps the mean over the directions at T:
+Not in the paper is the factor 1 - xi/2. On a Gaussian with precision L in all
+directions, a constant xi gives var(theta) = (1 - xi/2) var(v) / (eta L): without the
+factor the variance of the position would be 5% too small at xi = 0.1. With it this
+variance is T / L at any step, if n is large. If B and L differ from direction to
+direction, each has the variance of SGHMC with the momentum 1 - xi, and the thermostat
+keeps the mean over the directions at T:
 
     var(theta_i) = T (A + B_i) / (xi L_i s_i),  s_i = 1 - eta L_i / (2 (2 - xi)),
     xi = mean of (A + B_i) / s_i.
 
-Nor is the limit 1, where a step cools most. Above xi = 2 it heats, so the thermostat
-would rise without end.
+Above xi = 2 a step heats, so the thermostat would rise without end: hence the limit.
 
 | paper     | name              | shape             | unit                         |
 |-----------|-------------------|-------------------|------------------------------|
@@ -51,11 +44,7 @@ would rise without end.
 | N h^2     | `learning_rate`   | scalar, () or (K,)| weights^2 examples / nat     |
 | h A       | `friction`, A     | float             | 1; 1 - `momentum`            |
 | -         | `rate`, gamma     | float             | 1                            |
-| n         | -                 | int               | weights                      |
 | h^2       | eta               | scalar            | weights^2 / nat              |
-| -         | L                 | scalar            | nats / weight^2              |
-| -         | V                 | scalar            | (nats / (example weight))^2  |
-| -         | B, s              | scalars           | 1                            |
 """
 
 import dataclasses
@@ -91,12 +80,11 @@ class sgnht(base.Diffusion):
     """Make the stochastic gradient Nose-Hoover thermostat, a kernel for `mh.sample`.
 
     It samples exp(-U/T), up to the bias of a finite step. The energy U in nats is minus
-    the log density. Mini-batches make the velocities of SGHMC hotter than T, and its
-    samples too wide. Here each chain has a thermostat, the friction of its next step,
-    which rises while the velocities are hotter than T, and falls while they are colder.
-    It absorbs gradient noise of unknown size, if the noise is the same in all
-    directions and at all positions. Otherwise it absorbs the mean over the weights:
-    directions with more noise stay too hot, and others become too cold.
+    the log density. Each chain has a thermostat, the friction of its next step, which
+    rises while the velocities are hotter than T, and falls while they are colder. It
+    absorbs gradient noise of unknown size, if the noise is the same in all directions
+    and at all positions. Otherwise it absorbs the mean over the weights: directions
+    with more noise stay too hot, and others become too cold.
 
     Let eta = learning_rate / N, let L be the precision of a Gaussian that is the same
     in all directions, and let V be the variance of the gradient of U/N between
@@ -105,14 +93,11 @@ class sgnht(base.Diffusion):
 
         xi (1 - eta L / (2 (2 - xi))) = 1 - momentum + learning_rate N V / (2 T).
 
-    The right side must be below 1, the largest thermostat. If the thermostat stays at 1
-    in the diagnostics, the samples are too wide: lower the learning rate, or take
-    larger batches. The thermostat follows the noise in about xi / thermostat_rate
-    steps, which are part of the burn-in.
-
-    With few weights the thermostat fluctuates by sqrt(thermostat_rate / weights). At
-    eta L = 0.1 the variance of a single weight was 0.4% too small at momentum 0.9, 1.6%
-    at 0.8 and 6.3% at 0.6. The bias falls as 1 / weights.
+    The right side must be below 1. If the thermostat stays at 1 in the diagnostics, the
+    samples are too wide: lower the learning rate, or take larger batches. It follows
+    the noise in about xi / thermostat_rate steps, which are part of the burn-in. With
+    few weights it fluctuates: at eta L = 0.1 the variance of a single weight was 0.4%
+    too small at momentum 0.9, 1.6% at 0.8 and 6.3% at 0.6, a bias in 1 / weights.
 
     Args:
         learning_rate: as in `keras.optimizers.SGD` with momentum. A number of at least

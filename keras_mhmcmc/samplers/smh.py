@@ -19,12 +19,10 @@ Equations, with P = sum_i P_i and Psi = sum_i psi_i:
     process of the rate Psi phi / T; one of example i stays with the probability
     lambda_i T / (psi_i phi).
 
-No arrival stays with the probability exp(-sum_i lambda_i). So the whole probability is
-min(1, r_0) prod_i min(1, r_i), with r_i = exp((R_i(z') - R_i(z))/T). Each factor has
-detailed balance with its own part of the target, and so has their product.
-
-Far from the reference the rate of (3) is larger than the data, and the product is near
-0. There the test is the usual one on all of the data:
+The whole probability is min(1, r_0) prod_i min(1, r_i), with
+r_i = exp((R_i(z') - R_i(z))/T). Each factor has detailed balance with its own part of
+the target, and so has their product. Far from the reference the rate of (3) is larger
+than the data. There the test is the usual one on all of the data:
 
     (4)  if Psi phi / T > R:  log r = (U(theta) - U(theta')) / T, with the last term of
          (2); accept theta' if log u < log r
@@ -35,7 +33,6 @@ The rate is the same for a move and its reverse, so both have the same test.
 |--------------|-----------------|-----------------|----------|
 | z, z'        | `here`, `there` | (K, d)          | 1        |
 | beta         | `step_size`     | float           | 1        |
-| log r_0      | `log_ratio` of `Move` | (K,)      | 1        |
 | phi          | `reach`         | (K,)            | 1        |
 | psi_i        | `limits[0]`     | (N,), (K, B)    | nats     |
 | Psi          | `total`         | float           | nats     |
@@ -80,10 +77,10 @@ class smh(bounded.BoundedTest):
     with an error.
 
     A proposal is made from the Gaussian of the expansion, about its `reference`. The
-    accept-reject test evaluates only examples whose polynomial may be too rough. With
-    order 2 their number falls as 1/sqrt(N) for large N, and with order 1 it stays the
-    same. Begin the chains at `expansion.reference`: far from it a step uses all of the
-    data. `draws.info` has the mean `batch_size` of each chain.
+    test evaluates only examples whose polynomial may be too rough. With order 2 their
+    number falls as 1/sqrt(N) for large N, and with order 1 it stays the same. Begin the
+    chains at `expansion.reference`: far from it a step uses all of the data.
+    `draws.info` has the mean `batch_size` of each chain.
 
     Args:
         expansion: of the log-likelihoods of the same data, such as

@@ -23,15 +23,13 @@ Equations, with the sums over the p weights of one group, and N examples:
     (17)  each  <- (1 - omega) old + omega new
 
 Eq. (13) uses the averaged sigma and delta of the step before. Eq. (14) to (16) take rho
-as eq. (13) gives it, like g of the paper's eq. (17). Only eq. (17) averages, once, and
-eq. (11) takes the averages. (The paper's algorithm 1 overwrites rho and kappa by
-averages before eq. (15) and (16).) In regression sigma is also the noise. There is then
-one sigma for all groups, eq. (15) sums over all of them, RSS is the residual sum of
-squares, and the energy of the data is RSS / (2 sigma^2).
+as eq. (13) gives it. Only eq. (17) averages, once, and eq. (11) takes the averages.
+(The paper's algorithm 1 overwrites rho and kappa by averages before eq. (15) and (16).)
+In regression sigma is also the noise. There is then one sigma for all groups, eq. (15)
+sums over all of them, and the energy of the data is RSS / (2 sigma^2).
 
-The state holds q = 1 - rho, the probability of the spike. kappa is affine in q, so its
-average follows from that of q. If q is tiny, q / v0 is still exact, while a stored rho
-would have lost the digits of 1 - rho.
+The state holds q = 1 - rho, the probability of the spike: a stored rho would lose the
+digits of 1 - rho, by which kappa is exact.
 
 | paper         | name            | shape           | unit                            |
 |---------------|-----------------|-----------------|---------------------------------|
@@ -41,22 +39,28 @@ would have lost the digits of 1 - rho.
 | sigma         | `sigma`         | (..., groups)   | weights, or targets: regression |
 | delta         | `delta`         | (..., groups)   | 1                               |
 | v0, v1        | `v0`, `v1`      | float           | (weights / sigma)^2             |
-| a, b, nu      | `a`, `b`, `nu`  | float           | count                           |
 | lambda        | `lam`           | float           | sigma^2                         |
-| RSS           | `rss`           | (...)           | targets^2                       |
+| RSS           | `rss`, residual sum of squares | (...) | targets^2                  |
 | omega         | `step_size`     | scalar          | 1                               |
-| k             | `number`        | scalar          | steps                           |
 | p             | `size`          | (groups,)       | count                           |
 | N epsilon^(k) | `learning_rate` | scalar, (...)   | weights^2 examples / nat        |
 | T = 1 / tau   | `temperature`   | scalar, (...)   | 1                               |
 
 (...) is () for one chain and (K,) for K chains, whose tensors have a leading axis K.
+
+Layers may have temperatures by the standard deviation over the entries of their
+gradients (or by the absolute value of a single one). Appendix D.2 does not say how.
+Here all layers have the same ratio of drift to noise, and the noisiest layer has T:
+
+    s_l <- s_l + 0.01 (std(grad_l) - s_l),  std(grad_l) at the first step
+    T_l =  T (s_l / max s)^2, which scales the `normals` of layer l by s_l / max s
 """
 
 import dataclasses
 import math
 from collections.abc import Sequence
 from typing import Any
+from typing import ClassVar
 from typing import Literal
 from typing import NamedTuple
 from typing import Self
@@ -75,7 +79,6 @@ from keras_mhmcmc.fit.sampler import Sampler
 from keras_mhmcmc.priors import SpikeSlab
 from keras_mhmcmc.priors import checked_spike_slab
 from keras_mhmcmc.samplers import base as protocol
-from keras_mhmcmc.samplers.parts import layer_noise
 from keras_mhmcmc.samplers.parts import tensors
 from keras_mhmcmc.samplers.parts.adam import Adam
 from keras_mhmcmc.samplers.parts.tensors import ops
@@ -85,6 +88,7 @@ from keras_mhmcmc.schedules import PowerDecay
 from keras_mhmcmc.schedules import Schedule
 from keras_mhmcmc.schedules import check_shares
 
+NO_GRADIENT = -1.0  # the spread of a layer before the first gradient
 LIKELIHOODS = ("categorical", "gaussian")
 _STEP = _validate.Interval(0.0, 1.0, low_open=True, high_open=False)
 
@@ -118,31 +122,80 @@ class State(NamedTuple):
 
 
 @dataclasses.dataclass(frozen=True)
-class SpikeSlabSampler(protocol.OverDiffusion):
-    """A diffusion whose prior learns which weights are small: SGLD-SA, SGHMC-SA, ESM.
+class sgldsa(protocol.Algorithm):
+    """Make SGLD with a spike-and-slab prior, a kernel for `mh.sample`.
 
-    In a network only kernels are sparse, and the other kernels have the prior N(0, 1).
-    A kernel is a weight with at least two axes that is not called a bias.
+    The kernel samples exp(-U/T) given the latent variables, which it learns at the same
+    time, like `mh.SGLDSA`. The energy U in nats is minus the log density of `mh.sample`
+    plus the energy of `prior` on the sparse tensors. `log_prior` is the prior of the
+    other tensors. `draws.info` has `sparsity`, `sigma` and `delta` of each chain, and
+    `inclusion_probabilities`, a dict of arrays (chain, ...).
+
+    Args:
+        learning_rate: as in `mh.kernels.sgld`. A number of at least 0, or a schedule,
+            such as `mh.schedules.PowerDecay`.
+        prior: a `mh.priors.SpikeSlab`. A regular expression as `sparse` matches the
+            names of the position's tensors: the keys of a dict, or "position" for a
+            single tensor. A function takes an object with `path` and `shape`, the chain
+            axis first.
+        likelihood: "categorical" if `log_likelihood` returns a log-likelihood;
+            "gaussian" if it returns minus the squared error of each example. Sigma is
+            then the standard deviation of the noise, and there is no `log_prior`.
+        step_size: omega, the step of the latent variables: a decreasing schedule, or a
+            number in (0, 1]. None is 0.1 (k + 1000)^(-3/4) at step k.
+        temperature: T, at least 0, or a schedule. Defaults to 1.
+        layer_temperatures: whether each tensor has its own temperature: T times the
+            squared spread of its gradient, relative to the largest (appendix D.2).
+
+    Raises:
+        ValueError: an argument is outside its range.
+
+    Example:
+
+    >>> import keras_mhmcmc as mh
+    >>> prior = mh.priors.SpikeSlab("weights", v0=1e-3, v1=1.0)
+    >>> kernel = mh.kernels.sgldsa(0.01, prior=prior)
+
+    Reference: Deng, Zhang, Liang and Lin (2019), algorithm 1.
     """
 
-    base: protocol.Diffusion  # Adam for ESM
-    prior: Any  # a `mh.priors.SpikeSlab`, which has numbers and chooses weights
-    is_regression: bool  # whether U of the data is RSS / (2 sigma^2)
-    step_size: protocol.Rate | None  # omega; None is 0.1 (k + 1000)^(-3/4)
+    learning_rate: protocol.Rate
+    _: dataclasses.KW_ONLY
+    prior: SpikeSlab
+    likelihood: str = "categorical"
+    step_size: protocol.Rate | None = None
+    temperature: protocol.Rate = 1.0
     layer_temperatures: bool = False
-    is_network: bool = True
-    sparse: tuple[int, ...] = ()  # indices of weights, known once the weights are
-    normal: tuple[int, ...] = ()  # indices of the weights with the prior N(0, 1)
+    base: protocol.Diffusion = dataclasses.field(init=False, repr=False)
+    # Indices of weights, once they are known: the sparse ones, and those with the prior
+    # N(0, 1). In a network only kernels are sparse, and all others have this prior. A
+    # kernel is a weight with at least two axes that is not called a bias.
+    sparse: tuple[int, ...] = dataclasses.field(default=(), init=False, repr=False)
+    normal: tuple[int, ...] = dataclasses.field(default=(), init=False, repr=False)
+
+    is_network: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
+        base = self._diffusion()
+        checked_spike_slab(self.prior)
+        check_shares("step_size", self.step_size)
+        protocol.check(self, likelihood=LIKELIHOODS)
         step_size = self.step_size
         if step_size is None:
             step_size = PowerDecay(0.1, 1000.0, 0.75)
         elif not isinstance(step_size, Schedule):
             hint = "A `LearningRateSchedule` that falls from at most 1 will do as well."
             step_size = _validate.number("step_size", step_size, _STEP, hint)
-        protocol.set_checked(self, step_size=step_size)
-        _validate.choice("layer_temperatures", self.layer_temperatures, (True, False))
+        protocol.set_checked(self, base=base, step_size=step_size)
+        protocol.check(self, layer_temperatures=(True, False))
+
+    def _diffusion(self) -> protocol.Diffusion:
+        return sgld(self.learning_rate, temperature=self.temperature)
+
+    @property
+    def is_regression(self) -> bool:
+        """Whether U of the data is RSS / (2 sigma^2)."""
+        return self.likelihood == "gaussian"
 
     @property
     def traits(self) -> protocol.Traits:
@@ -156,7 +209,10 @@ class SpikeSlabSampler(protocol.OverDiffusion):
             kernels = self.prior.kernels_of(weights, has_chains)
         sparse = self.prior.choose(weights, kernels)
         normal = [i for i in kernels if self.is_network and i not in sparse]
-        return dataclasses.replace(self, sparse=tuple(sparse), normal=tuple(normal))
+        return protocol.bound(self, sparse=tuple(sparse), normal=tuple(normal))
+
+    def point(self, state: State) -> protocol.Position:
+        return self.base.point(state.base)
 
     def init(self, position: protocol.Position) -> State:
         prior, groups = self.prior, (max(self._settings().groups) + 1,)
@@ -173,7 +229,7 @@ class SpikeSlabSampler(protocol.OverDiffusion):
         )
         spreads: Any = ()
         if self.layer_temperatures:
-            nothing = layer_noise.NO_GRADIENT
+            nothing = NO_GRADIENT
             spreads = protocol.Slot("spreads", (len(position),), value=nothing)
         return State(self.base.init(position), latents, spreads)
 
@@ -204,7 +260,7 @@ class SpikeSlabSampler(protocol.OverDiffusion):
             energy = energy + prior_energy(weighted, latents, settings)
         spreads = state.spreads
         if self.layer_temperatures:
-            spreads = layer_noise.update_spreads(spreads, gradient)
+            spreads = update_spreads(spreads, gradient)
         evaluation = evaluation._replace(gradient=gradient, energy=energy)
         current, info = self.base.decide(state.base, evaluation)
         auxiliary = State(current.auxiliary, latents, spreads)
@@ -213,7 +269,7 @@ class SpikeSlabSampler(protocol.OverDiffusion):
     def move(self, current: protocol.Current, evaluation: protocol.Evaluation) -> State:
         base, latents, spreads = current.auxiliary
         if self.layer_temperatures:
-            normals = layer_noise.scaled(evaluation.normals, spreads)
+            normals = scaled_noise(evaluation.normals, spreads)
             evaluation = evaluation._replace(normals=normals)
         base = self.base.move(current._replace(auxiliary=base), evaluation)
         return State(base, latents, spreads)
@@ -239,6 +295,40 @@ class SpikeSlabSampler(protocol.OverDiffusion):
         p = self.prior
         groups = p.group_of_each(len(self.sparse))
         return Numbers(p.v0, p.v1, p.a, p.b, p.nu, p.lam, groups)
+
+
+@dataclasses.dataclass(frozen=True)
+class sghmcsa(sgldsa):
+    """Make SGHMC with a spike-and-slab prior, a kernel for `mh.sample`.
+
+    The kernel samples the same distribution as `mh.kernels.sgldsa`, with momentum.
+    `momentum` is that of `mh.kernels.sghmc`. The other arguments and the errors are
+    those of `mh.kernels.sgldsa`.
+
+    Reference: Deng, Zhang, Liang and Lin (2019), section 3.3.
+    """
+
+    _: dataclasses.KW_ONLY
+    momentum: float = 0.9
+
+    def _diffusion(self) -> protocol.Diffusion:
+        given: dict[str, Any] = dict(momentum=self.momentum)
+        return sghmc(self.learning_rate, temperature=self.temperature, **given)
+
+
+@dataclasses.dataclass(frozen=True)
+class esm(sgldsa):
+    """Expectation stochastic-maximization: Adam, without noise, on the same U."""
+
+    _: dataclasses.KW_ONLY
+    step_size: protocol.Rate | None = 1.0
+    temperature: protocol.Rate = 0.0
+    beta_1: float
+    beta_2: float
+    epsilon: float
+
+    def _diffusion(self) -> protocol.Diffusion:
+        return Adam(self.learning_rate, self.beta_1, self.beta_2, self.epsilon)
 
 
 def update_latents(
@@ -370,107 +460,45 @@ def _sums(values: list[Any], groups: tuple[int, ...]) -> list[Any]:
     return sums
 
 
-def sgldsa(
-    learning_rate: protocol.Rate,
-    *,
-    prior: SpikeSlab,
-    likelihood: str = "categorical",
-    step_size: protocol.Rate | None = None,
-    temperature: protocol.Rate = 1.0,
-    layer_temperatures: bool = False,
-) -> SpikeSlabSampler:
-    """Return SGLD with a spike-and-slab prior, a kernel for `mh.sample`.
-
-    The kernel samples exp(-U/T) given the latent variables, which it learns at the same
-    time, like `mh.SGLDSA`. The energy U in nats is minus the log density of `mh.sample`
-    plus the energy of `prior` on the sparse tensors. `log_prior` is the prior of the
-    other tensors. `draws.info` has `sparsity`, `sigma` and `delta` of each chain, and
-    `inclusion_probabilities`, a dict of arrays (chain, ...).
-
-    Args:
-        learning_rate: as in `mh.kernels.sgld`. A number of at least 0, or a schedule,
-            such as `mh.schedules.PowerDecay`.
-        prior: a `mh.priors.SpikeSlab`. A regular expression as `sparse` matches the
-            names of the position's tensors: the keys of a dict, or "position" for a
-            single tensor. A function takes an object with `path` and `shape`, the chain
-            axis first.
-        likelihood: "categorical" if `log_likelihood` returns a log-likelihood;
-            "gaussian" if it returns minus the squared error of each example. Sigma is
-            then the standard deviation of the noise, and there is no `log_prior`.
-        step_size: omega, the step of the latent variables: a decreasing schedule, or a
-            number in (0, 1]. None is 0.1 (k + 1000)^(-3/4) at step k.
-        temperature: T, at least 0, or a schedule. Defaults to 1.
-        layer_temperatures: whether each tensor has its own temperature: T times the
-            squared spread of its gradient, relative to the largest (appendix D.2).
-
-    Raises:
-        ValueError: an argument is outside its range.
-
-    Example:
-
-    >>> import keras_mhmcmc as mh
-    >>> prior = mh.priors.SpikeSlab("weights", v0=1e-3, v1=1.0)
-    >>> kernel = mh.kernels.sgldsa(0.01, prior=prior)
-
-    Reference: Deng, Zhang, Liang and Lin (2019), algorithm 1.
-    """
-    base = sgld(learning_rate, temperature=temperature)
-    settings = likelihood, step_size, layer_temperatures
-    return spike_slab_sampler(base, prior, *settings)
+def update_spreads(spreads: Tensor, gradient: protocol.Position) -> Tensor:
+    """Return s_l after one more gradient, shape (..., layers)."""
+    has_chains = len(spreads.shape) > 1
+    new = ops.stack([_deviation(g, has_chains) for g in gradient], axis=-1)
+    new = ops.cast(new, spreads.dtype)
+    return ops.where(spreads < 0.0, new, spreads + 0.01 * (new - spreads))
 
 
-def sghmcsa(
-    learning_rate: protocol.Rate,
-    *,
-    prior: SpikeSlab,
-    likelihood: str = "categorical",
-    momentum: float = 0.9,
-    step_size: protocol.Rate | None = None,
-    temperature: protocol.Rate = 1.0,
-    layer_temperatures: bool = False,
-) -> SpikeSlabSampler:
-    """Return SGHMC with a spike-and-slab prior, a kernel for `mh.sample`.
-
-    The kernel samples the same distribution as `mh.kernels.sgldsa`, with momentum.
-    `momentum` is that of `mh.kernels.sghmc`. The other arguments and the errors are
-    those of `mh.kernels.sgldsa`.
-
-    Reference: Deng, Zhang, Liang and Lin (2019), section 3.3.
-    """
-    base = sghmc(learning_rate, temperature=temperature, momentum=momentum)
-    settings = likelihood, step_size, layer_temperatures
-    return spike_slab_sampler(base, prior, *settings)
+def scaled_noise(normals: Sequence[Tensor], spreads: Tensor) -> protocol.Position:
+    """Return the noise of each layer times sqrt(T_l / T)."""
+    # All gradients may be 0, at a plateau: then there is no noise either.
+    largest = ops.maximum(ops.max(spreads, axis=-1, keepdims=True), 1e-30)
+    scales = ops.unstack(spreads / largest, len(normals), axis=-1)
+    return [
+        z * ops.cast(tensors.along_chains(scale, z), z.dtype)
+        for z, scale in zip(normals, scales, strict=True)
+    ]
 
 
-def spike_slab_sampler(
-    base: protocol.Diffusion,
-    prior: SpikeSlab,
-    likelihood: str,
-    step_size: protocol.Rate | None,
-    layer_temperatures: bool,
-    is_network: bool = False,
-) -> SpikeSlabSampler:
-    """Return the algorithm with these arguments of `mh.SGLDSA`, checked."""
-    checked_spike_slab(prior)
-    check_shares("step_size", step_size)
-    is_gaussian = _validate.choice("likelihood", likelihood, LIKELIHOODS) == "gaussian"
-    settings = prior, is_gaussian, step_size, layer_temperatures, is_network
-    return SpikeSlabSampler(base, *settings)
+def _deviation(gradient: Tensor, has_chains: bool) -> Tensor:
+    rows = ops.reshape(gradient, (gradient.shape[0] if has_chains else 1, -1))
+    # One weight has no deviation, and would never get noise.
+    spread = ops.std(rows, axis=1) if rows.shape[1] > 1 else ops.abs(rows[:, 0])
+    return spread if has_chains else spread[0]
 
 
 class SpikeSlabOptimizer(Sampler):
     """Abstract: a sampler that learns which weights of some kernels are small."""
 
-    algorithm: SpikeSlabSampler
+    algorithm: sgldsa
 
     def __init__(
         self,
         learning_rate: protocol.Rate,
-        algorithm: Any,
+        kernel: sgldsa,
         *shared: Any,
         nan_policy: str,
     ) -> None:
-        kernel = spike_slab_sampler(*algorithm, is_network=True)
+        kernel = protocol.bound(kernel, is_network=True)
         checks: dict[str, Any] = {}
         if kernel.is_regression:
             checks["check_model"] = compiled_loss.check_is_mean_squared_error
@@ -557,10 +585,11 @@ class SGLDSA(SpikeSlabOptimizer):
         name: str = "sgldsa",
         **options: Any,
     ) -> None:
-        base = sgld(protocol.OF_OPTIMIZER, temperature=temperature)
-        parts = base, prior, likelihood, step_size, layer_temperatures
-        shared = train_size, seed, name, options
-        super().__init__(learning_rate, parts, *shared, nan_policy=nan_policy)
+        given: dict[str, Any] = dict(prior=prior, likelihood=likelihood)
+        given |= dict(step_size=step_size, temperature=temperature)
+        given |= dict(layer_temperatures=layer_temperatures)
+        shared = sgldsa(protocol.OF_OPTIMIZER, **given), train_size, seed, name, options
+        super().__init__(learning_rate, *shared, nan_policy=nan_policy)
 
 
 @serializable
@@ -599,25 +628,24 @@ class SGHMCSA(SpikeSlabOptimizer):
         name: str = "sghmcsa",
         **options: Any,
     ) -> None:
-        base = sghmc(protocol.OF_OPTIMIZER, temperature=temperature, momentum=momentum)
-        parts = base, prior, likelihood, step_size, layer_temperatures
+        given: dict[str, Any] = dict(prior=prior, likelihood=likelihood)
+        given |= dict(step_size=step_size, temperature=temperature, momentum=momentum)
+        given |= dict(layer_temperatures=layer_temperatures)
+        kernel = sghmcsa(protocol.OF_OPTIMIZER, **given)
         shared = train_size, seed, name, options
-        super().__init__(learning_rate, parts, *shared, nan_policy=nan_policy)
+        super().__init__(learning_rate, kernel, *shared, nan_policy=nan_policy)
 
 
 @serializable
 class ESM(SpikeSlabOptimizer):
     """Adam with a spike-and-slab prior: the mode that `SGLDSA` samples around.
 
-    ESM is no sampler: it minimises U instead of sampling exp(-U/T). The paper compares
-    its samplers with ESM. The latent variables follow from the last step alone
-    (omega = 1).
-
-    Start from a wide initializer. If all weights are small, sigma falls with them, the
-    spike closes over them, and they stay near zero. The final rho depends on the start
-    and is not a posterior probability: the first weights determine it, and
-    `initial_inclusion` of the prior has no effect. The optimizer keeps two copies of
-    the weights, and a third copy of the sparse weights.
+    ESM is no sampler: it minimises U instead of sampling exp(-U/T). The latent
+    variables follow from the last step alone (omega = 1). Start from a wide
+    initializer: if all weights are small, sigma falls with them, and they stay near
+    zero. The first weights determine the final rho, `initial_inclusion` of the prior
+    has no effect, and rho is not a posterior probability. The optimizer keeps two
+    copies of the weights, and a third copy of the sparse weights.
 
     Other arguments and the errors are those of `mh.SGLDSA`.
 
@@ -653,7 +681,7 @@ class ESM(SpikeSlabOptimizer):
         name: str = "esm",
         **options: Any,
     ) -> None:
-        base = Adam(protocol.OF_OPTIMIZER, beta_1, beta_2, epsilon)
-        parts = base, prior, likelihood, 1.0, False
-        shared = train_size, seed, name, options
-        super().__init__(learning_rate, parts, *shared, nan_policy=nan_policy)
+        given: dict[str, Any] = dict(prior=prior, likelihood=likelihood)
+        given |= dict(beta_1=beta_1, beta_2=beta_2, epsilon=epsilon)
+        shared = esm(protocol.OF_OPTIMIZER, **given), train_size, seed, name, options
+        super().__init__(learning_rate, *shared, nan_policy=nan_policy)

@@ -4,11 +4,11 @@ import numpy as np
 import pytest
 from keras import ops
 
+from keras_mhmcmc.samplers import amagold
 from keras_mhmcmc.samplers.base import OF_OPTIMIZER
 from keras_mhmcmc.samplers.base import Evaluation
 from keras_mhmcmc.samplers.base import leaves
 from keras_mhmcmc.samplers.base import map_leaves
-from keras_mhmcmc.samplers.parts import amagold_path
 from tests.oracles import minibatch as oracle
 from tests.support.models import numpy
 
@@ -49,12 +49,12 @@ def of_step(algorithm, gradient, normals, number):
 
 def started(theta, velocity, energy):
     values = dict(energy=energy, work=7.0, rate=SETTINGS["learning_rate"])
-    return amagold_path.State(
+    return amagold.PathState(
         point=[tensor(theta)],
         velocity=[tensor(velocity)],
         position=[tensor(theta)],
         start_velocity=[tensor(velocity)],
-        stage=ops.convert_to_tensor(amagold_path.SETTLED, dtype="int32"),
+        stage=ops.convert_to_tensor(amagold.SETTLED, dtype="int32"),
         **{name: tensor(value) for name, value in values.items()},
     )
 
@@ -67,9 +67,7 @@ def errors_of_a_path(steps, seed, begins):
     uniform = rng.uniform()
     # The optimizer's path.
     target, algorithm = Quadratic(seed), None
-    algorithm = amagold_path.AmagoldPath(
-        None, SETTINGS["temperature"], SETTINGS["momentum"]
-    )
+    algorithm = amagold.AmagoldPath(None, SETTINGS["temperature"], SETTINGS["momentum"])
     state = started(theta, velocity, target.energy(theta))
     if begins == "between steps":
         state = algorithm.begin(state, tensor(SETTINGS["learning_rate"]), 0)
@@ -82,7 +80,7 @@ def errors_of_a_path(steps, seed, begins):
         state = algorithm.move(algorithm.decide(state, evaluation)[0], evaluation)
     end = algorithm.end(state)
     energy = tensor(target.energy(numpy(end[0]).astype("float64")))
-    state, verdict = algorithm.judge(state, end, energy, tensor(uniform))
+    state, counts = algorithm.judge(state, end, energy, tensor(uniform))
     # The oracle's.
     target = Quadratic(seed)
     expected, new, rho = oracle.amagold_path(
@@ -91,8 +89,8 @@ def errors_of_a_path(steps, seed, begins):
     energies = target.energy(theta), target.energy(expected)
     log_ratio = (energies[0] - energies[1] + rho) / SETTINGS["temperature"]
     wins = np.log(uniform) < log_ratio
-    probability = float(numpy(verdict.probability))
-    assert int(numpy(state.stage)) == amagold_path.SETTLED
+    probability = float(numpy(counts["probability"]))
+    assert int(numpy(state.stage)) == amagold.SETTLED
     return max(
         np.abs(numpy(end[0]) - expected).max(),
         np.abs(numpy(state.position[0]) - (expected if wins else theta)).max(),
@@ -113,36 +111,36 @@ def test_a_path_and_its_test_equal_the_oracle(steps, seed, begins):
 
 
 def without_work(monkeypatch):
-    real = amagold_path.kicked
+    real = amagold.kicked
     monkeypatch.setattr(
-        amagold_path, "kicked", lambda *args: (real(*args)[0], 0.0 * args[3])
+        amagold, "kicked", lambda *args: (real(*args)[0], 0.0 * args[3])
     )
 
 
 def without_turn(monkeypatch):
-    monkeypatch.setattr(amagold_path, "turned", list)
+    monkeypatch.setattr(amagold, "turned", list)
 
 
 def with_a_whole_last_step(monkeypatch):
-    monkeypatch.setattr(amagold_path.AmagoldPath, "end", lambda _, s: list(s.point))
+    monkeypatch.setattr(amagold.AmagoldPath, "end", lambda _, s: list(s.point))
 
 
 def with_half_the_noise(monkeypatch):
-    real = amagold_path.scalars_of
+    real = amagold.scalars_of
     monkeypatch.setattr(
-        amagold_path,
+        amagold,
         "scalars_of",
         lambda *given: real(*given)._replace(noise=0.5 * real(*given).noise),
     )
 
 
 def with_the_old_energy(monkeypatch):
-    real = amagold_path.AmagoldPath.judge
+    real = amagold.AmagoldPath.judge
 
     def judge(self, state, end, energy, uniform):
         return real(self, state._replace(energy=-state.energy), end, energy, uniform)
 
-    monkeypatch.setattr(amagold_path.AmagoldPath, "judge", judge)
+    monkeypatch.setattr(amagold.AmagoldPath, "judge", judge)
 
 
 @pytest.mark.parametrize(
@@ -161,32 +159,32 @@ def test_a_planted_bug_differs_from_the_oracle(plant, monkeypatch):
 
 
 def test_the_first_path_has_a_fresh_velocity_and_no_test():
-    algorithm = amagold_path.AmagoldPath(OF_OPTIMIZER, 1.3, 0.6)
+    algorithm = amagold.AmagoldPath(OF_OPTIMIZER, 1.3, 0.6)
     theta = np.ones(200_000)
     zeros = started(theta, 0.0 * theta, 0.0)._replace(
-        stage=ops.convert_to_tensor(amagold_path.NOTHING, dtype="int32")
+        stage=ops.convert_to_tensor(amagold.NOTHING, dtype="int32")
     )
     normals = np.random.default_rng(0).normal(size=len(theta))
     evaluation = of_step(algorithm, 0.0 * theta, normals, 0)
     state = algorithm.move(algorithm.decide(zeros, evaluation)[0], evaluation)
-    assert int(numpy(state.stage)) == amagold_path.FREE
+    assert int(numpy(state.stage)) == amagold.FREE
     variance = SETTINGS["learning_rate"] * 1.3 / SETTINGS["train_size"]
     np.testing.assert_allclose(numpy(state.velocity[0]).var(), variance, rtol=0.02)
     np.testing.assert_allclose(
         numpy(state.point[0]) - 1.0, numpy(state.velocity[0]) / 2, atol=1e-6
     )
     # However high the energy is, unless it is not finite.
-    for energy, stage in [(1e9, amagold_path.SETTLED), (np.nan, amagold_path.NOTHING)]:
-        after, verdict = algorithm.judge(
+    for energy, stage in [(1e9, amagold.SETTLED), (np.nan, amagold.NOTHING)]:
+        after, counts = algorithm.judge(
             state, algorithm.end(state), tensor(energy), tensor(0.99)
         )
         assert int(numpy(after.stage)) == stage
-        assert not numpy(verdict.tested)
-        assert numpy(verdict.accepted) == np.isfinite(energy)
+        assert not numpy(counts["proposed"])
+        assert numpy(counts["nonfinite"]) == np.isnan(energy)
 
 
 def test_the_state_of_a_path_has_the_leaves_of_its_slots():
-    algorithm = amagold_path.AmagoldPath(OF_OPTIMIZER, 1.0, 0.9)
+    algorithm = amagold.AmagoldPath(OF_OPTIMIZER, 1.0, 0.9)
     slots = algorithm.init([tensor(np.zeros(3))])
     assert len(leaves(slots)) == len(leaves(started(np.zeros(3), np.zeros(3), 0.0)))
     assert map_leaves(lambda leaf: leaf, slots) == slots
@@ -196,12 +194,12 @@ def errors_of_the_next_path(rate):
     """Largest differences of a path that begins at another learning rate."""
     rng = np.random.default_rng(1)
     theta, velocity = rng.normal(size=(2, SIZE))
-    algorithm = amagold_path.AmagoldPath(OF_OPTIMIZER, 1.3, 0.6, warm_up=10)
+    algorithm = amagold.AmagoldPath(OF_OPTIMIZER, 1.3, 0.6, warm_up=10)
     state = started(theta, velocity, 2.0)
     state = algorithm.begin(state, tensor(rate), 10)
     # The stationary variance of v is epsilon T / N.
     expected = velocity * np.sqrt(rate / SETTINGS["learning_rate"])
-    assert int(numpy(state.stage)) == amagold_path.PATH
+    assert int(numpy(state.stage)) == amagold.PATH
     return max(
         np.abs(numpy(state.velocity[0]) - expected).max(),
         np.abs(numpy(state.start_velocity[0]) - expected).max(),
@@ -222,19 +220,19 @@ def test_a_path_at_another_rate_has_a_velocity_of_that_rate(rate):
 
 
 def with_the_inverse_factor(monkeypatch):
-    real = amagold_path.AmagoldPath.begin
+    real = amagold.AmagoldPath.begin
 
     def begin(self, state, rate, number):
         swapped = real(self, state._replace(rate=rate), state.rate, number)
         return swapped._replace(rate=rate)
 
-    monkeypatch.setattr(amagold_path.AmagoldPath, "begin", begin)
+    monkeypatch.setattr(amagold.AmagoldPath, "begin", begin)
 
 
 def with_the_old_velocity(monkeypatch):
-    real = amagold_path.AmagoldPath.begin
+    real = amagold.AmagoldPath.begin
     monkeypatch.setattr(
-        amagold_path.AmagoldPath,
+        amagold.AmagoldPath,
         "begin",
         lambda self, state, rate, number: real(
             self, state._replace(rate=rate), rate, number

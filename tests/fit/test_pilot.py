@@ -9,7 +9,6 @@ from keras import ops
 
 import keras_mhmcmc as mh
 from keras_mhmcmc.samplers.parts import contour
-from keras_mhmcmc.samplers.parts import pilot
 from tests.oracles import contour as oracle
 from tests.support.models import BATCH_SIZE
 from tests.support.models import TRAIN_SIZE
@@ -299,20 +298,16 @@ def test_bad_arguments_are_named(changes, message):
 
 
 def shifted(by):
-    real = pilot.Pilot.update
+    real = contour.Pilot.update
     return lambda self, state, energy, number: real(self, state, energy, number + by)
 
 
 BUGS = {
-    "a pilot of one step more": (pilot.Pilot, "update", shifted(-1)),
-    "a pilot of one step less": (pilot.Pilot, "update", shifted(1)),
-    "too few energies": (
-        pilot.Pilot,
-        "num_kept",
-        property(lambda self: self.steps // 4),
-    ),
-    "another quantile": (pilot, "LOW_SHARE", 0.2),
-    "no room above": (pilot, "_REACH", 1.0),
+    "a pilot of one step more": (contour.Pilot, "update", shifted(-1)),
+    "a pilot of one step less": (contour.Pilot, "update", shifted(1)),
+    "too few energies": (contour.Pilot, "_room", lambda self: self.steps // 4),
+    "another quantile": (contour, "LOW_SHARE", 0.2),
+    "no room above": (contour, "_REACH", 1.0),
 }
 
 

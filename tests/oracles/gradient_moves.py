@@ -3,17 +3,6 @@
 import numpy as np
 
 
-def langevin(theta, gradient, normals, scale):
-    """The proposal."""
-    return theta + scale**2 / 2 * gradient + scale * normals
-
-
-def langevin_log_density(start, end, gradient, scale):
-    """log q(start -> end), without the constant of the normal distribution."""
-    away = end - start - scale**2 / 2 * gradient
-    return -away @ away / (2 * scale**2)
-
-
 def barker(theta, gradient, normals, uniforms, scale):
     """Each weight moves by its normal number, or by its negative."""
     proposal = theta.copy()
@@ -27,19 +16,6 @@ def barker_log_density(start, end, gradient, scale):
     away = end - start
     normal = -away @ away / (2 * scale**2)
     return normal + np.sum(np.log(2 / (1 + np.exp(-away * gradient))))
-
-
-def batch_gradient(slopes, prior, batch, temperature):
-    """The gradient of the log density over T, from a batch.
-
-    Args:
-        slopes: of the log-likelihoods of all examples, (N, d).
-        prior: gradient of the log prior, (d,).
-        batch: the examples of the batch.
-        temperature: T.
-    """
-    total = len(slopes) / len(batch) * sum(slopes[i] for i in batch)
-    return (total + prior) / temperature
 
 
 def counts_gradient(counts, values, slopes, prior, lower, upper, rate, temperature):

@@ -30,17 +30,13 @@ def barker(differences, order, prior, uniforms, settings):
         order: of the examples, (N,).
         prior: difference of the log priors.
         uniforms: two, of X_nc.
-        settings: `temperature`, `block_size`, `max_error`.
+        settings: `temperature`, `block_size`.
     """
     total, temperature = len(differences), settings["temperature"]
     for count in sizes(total, settings["block_size"]):
-        mean, deviation, variance = batch_of(differences, order, count)
+        mean, _, variance = batch_of(differences, order, count)
         noise = (total / temperature) ** 2 * variance
-        centre = differences[order[: settings["block_size"]]].mean()
-        scaled = np.abs(differences[order[:count]] - centre) / deviation
-        error = 6.4 * np.mean(scaled**3) + 2 * np.mean(scaled)
-        error /= np.sqrt(count)
-        if noise < 1 and (not settings["max_error"] or error <= settings["max_error"]):
+        if noise < 1:
             break
     delta = (total * mean + prior) / temperature
     return delta + np.sqrt(max(1 - noise, 0)) * box_muller(*uniforms), count

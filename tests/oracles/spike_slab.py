@@ -73,17 +73,3 @@ def prior_energy(weights, latents, groups):
         (k * x**2).sum() / (2 * latents.sigma[g] ** 2)
         for k, x, g in zip(latents.kappa, weights, groups, strict=True)
     )
-
-
-def double_averaged(weights, old, groups, omega, examples, rss=None, **prior):
-    """A planted bug, that of the authors' code: averages of averages."""
-    new = expected(weights, old, groups, examples=examples, rss=rss, **prior)
-    rho = averaged(old, new, omega).rho
-    kappa = [(1 - r) / prior["v0"] + r / prior["v1"] for r in rho]
-    kappa = [
-        (1 - omega) * k0 + omega * k for k0, k in zip(old.kappa, kappa, strict=True)
-    ]
-    given = prior | {"examples": examples, "rss": rss}
-    sigma, delta = of_sums(weights, rho, kappa, groups, given)
-    mixed = averaged(old, Latents(rho, kappa, sigma, delta), omega)
-    return Latents(rho, kappa, mixed.sigma, mixed.delta)

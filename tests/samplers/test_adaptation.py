@@ -1,5 +1,6 @@
-"""How replay chooses beta, against brute force in float64."""
+"""How beta is chosen: replay against brute force, and the paper's rule, in float64."""
 
+import functools
 import math
 
 import numpy as np
@@ -15,10 +16,12 @@ from tests.support.adaptation_moves import STEP
 from tests.support.adaptation_moves import D
 from tests.support.adaptation_moves import assert_same
 from tests.support.adaptation_moves import chain_of_moves
+from tests.support.adaptation_moves import empty_paper
 from tests.support.adaptation_moves import empty_replay
 from tests.support.adaptation_moves import flag
 from tests.support.adaptation_moves import kernel_acceptance
-from tests.support.adaptation_moves import record
+from tests.support.adaptation_moves import record_paper
+from tests.support.adaptation_moves import record_replay
 from tests.support.kernel_tools import tensor
 
 
@@ -51,8 +54,8 @@ def assert_replay_is_brute_force(steps, seen, beta, normalized, d=D):
             squared_distances, energy_ratio, trials, normalized, d
         )
         limit = beta_adaptation.replay_limit(squared_distances)
-        flags = [flag(step[name]) for name in ("forward", "accepted", "proposed")]
-        state = beta_adaptation.replay_record(state, acceptance, limit, *flags)
+        counted = flag(step["forward"] and step["proposed"])
+        state = beta_adaptation.replay_record(state, acceptance, limit, counted)
 
     counted = [step for step in steps if step["forward"] and step["proposed"]]
     assert 0 < len(counted) < len(steps)
@@ -97,21 +100,13 @@ def test_replay_chooses_as_brute_force_does_where_gradients_are_small(seed):
 def test_replay_counts_proposals_that_went_forward_and_no_others():
     state = empty_replay()
     row = np.linspace(0.0, 1.0, beta_adaptation.REPLAY_TRIALS)
-    state = record(beta_adaptation.replay_record, state, row, 5.0, True, False, True)
+    state = record_replay(state, row, 5.0, True, True)
     np.testing.assert_allclose(ops.convert_to_numpy(state.acceptance), row, rtol=1e-6)
     assert float(state.limit) == 5.0
     assert float(state.count) == 1.0
     for forward, proposed in ((False, True), (True, False), (False, False)):
         for bad in (0.5, math.nan, math.inf):
-            ignored = record(
-                beta_adaptation.replay_record,
-                state,
-                row + bad,
-                bad,
-                forward,
-                True,
-                proposed,
-            )
+            ignored = record_replay(state, row + bad, bad, forward, proposed)
             assert_same(ignored, state)
 
 
@@ -152,23 +147,6 @@ def test_replay_looks_at_the_strong_gradient_regime_only():
     assert chosen == choice_for(50.1)
 
 
-def test_replay_is_not_misled_by_an_acceptance_that_falls_again():
-    def acceptance(beta):
-        return 0.9 if 5 <= beta < 10 else 0.05
-
-    state = replay_state(acceptance, limit=100.0)
-    chosen = float(beta_adaptation.replay_choose(state, tensor(60.0)))
-    assert chosen == choice_for(5)
-
-
-def test_replay_adds_a_fifth_to_the_excess_of_what_it_found():
-    # 11 - 1 lies between steps 105 and 106 of 190 from 1e-4 to 1e5: 9.41 and 10.50.
-    state = replay_state(lambda beta: 0.7 if beta >= 11 else 0.1, limit=100.0)
-    chosen = float(beta_adaptation.replay_choose(state, tensor(3.0)))
-    assert chosen == pytest.approx(1 + 1.2 * 10 ** (9 * 106 / 190 - 4), rel=1e-5)
-    assert chosen == pytest.approx(13.60, abs=0.01)
-
-
 @pytest.mark.parametrize(
     ("edge", "limit"), [(10.0, 11.0), (1.1, 1.118), (1.0015, 1.00175)]
 )
@@ -178,23 +156,6 @@ def test_replay_never_leaves_the_strong_gradient_regime(edge, limit):
     assert 1.0 + 1.2 * (edge - 1.0) > limit
     chosen = float(beta_adaptation.replay_choose(state, tensor(3.0)))
     assert chosen == pytest.approx(limit, rel=1e-6)
-
-
-@pytest.mark.parametrize("edge", [1.0015, 1.003, 1.01, 1.05, 1.08, 1.12, 1.16, 1.2])
-def test_replay_comes_down_towards_one_with_the_gradients(edge):
-    # Acceptance rises at the edge, and above the regime it is that of a random walk.
-    limit = 1.0 + 2.0 * (edge - 1.0)
-
-    def acceptance(beta):
-        return 1.0 if beta > limit else 0.7 if beta >= edge else 0.01
-
-    state = replay_state(acceptance, limit=limit)
-    chosen = float(beta_adaptation.replay_choose(state, tensor(3.0)))
-    found = 1.0 + (chosen - 1.0) / 1.2
-    # The grid has 190 steps for nine decades of beta - 1: a factor 1.115 each.
-    assert edge - 1e-6 <= found < 1.0 + 1.116 * (edge - 1.0)
-    assert found < 1.02 * edge
-    assert chosen < limit
 
 
 @pytest.mark.parametrize("limit", [0.0, 0.3, 1.0, 1.2, 30.0])
@@ -209,11 +170,6 @@ def test_replay_widens_to_the_limit_where_nothing_is_accepted(beta, expected, ti
     state = replay_state(lambda beta: tiny if beta < 30 else 0.9, limit=30.0)
     chosen = float(beta_adaptation.replay_choose(state, tensor(beta)))
     assert chosen == pytest.approx(expected, rel=1e-5)
-
-
-def test_replay_chooses_by_an_acceptance_just_above_nothing():
-    state = replay_state(lambda beta: 1.1e-3 if beta >= 5 else 0.0, limit=30.0)
-    assert float(beta_adaptation.replay_choose(state, tensor(70.0))) == choice_for(5)
 
 
 def test_replay_without_a_forward_step_keeps_beta():
@@ -241,3 +197,143 @@ def test_the_largest_beta_is_below_what_backward_moves_need(growth):
     onset = STEP * growth * length / (2**0.5 * noise)
     assert limit == pytest.approx(onset / 5, rel=0.01)
     assert limit > 4 * float(proposals.strong_gradient_limit(distances))
+
+
+def run_paper(steps, beta):
+    """The kernel's choice after these oracle steps."""
+    state = empty_paper()
+    trials = ops.convert_to_numpy(beta_adaptation.paper_trials(tensor(beta)))
+    for step in steps:
+        row = [step["acceptance"](float(trial)) for trial in trials]
+        flags = [step[name] for name in ("forward", "accepted", "proposed")]
+        state = record_paper(state, row, *flags)
+    return float(beta_adaptation.paper_choose(state, tensor(beta)))
+
+
+def epoch(count, accepted, acceptance, forward_share=0.5, proposed=True):
+    """An epoch with this share of accepted steps and this acceptance of beta."""
+    return [
+        dict(
+            forward=k % 100 < 100 * forward_share,
+            proposed=proposed,
+            accepted=k < round(accepted * count),
+            acceptance=acceptance,
+        )
+        for k in range(count)
+    ]
+
+
+def test_paper_trials_fall_by_five_percent_each():
+    trials = ops.convert_to_numpy(beta_adaptation.paper_trials(tensor(20.0)))
+    expected = [20 * 0.95**k for k in range(beta_adaptation.PAPER_TRIALS)]
+    np.testing.assert_allclose(trials, expected, rtol=1e-6)
+    assert trials[-1] > 10.0 > 0.95 * trials[-1]
+
+
+def saturating(middle):
+    """Acceptance that grows with beta and crosses 0.7 at `middle`."""
+    return lambda beta: 1 / (1 + 3 / 7 * (middle / beta) ** 4)
+
+
+PAPER_CASES = {
+    "0.4 exactly starts nothing": (epoch(100, 0.40, lambda beta: 1.0), 1.0),
+    "above 0.4 and not above 0.7": (epoch(100, 0.41, lambda beta: 0.69), 1.0),
+    "above 0.4 and above 0.7 is capped": (epoch(100, 0.41, lambda b: 0.71), 0.95**13),
+    "one step": (epoch(100, 0.5, saturating(19.5)), 0.95),
+    "several steps": (epoch(100, 0.5, saturating(15.0)), 0.95**6),
+    "between 0.2 and 0.4": (epoch(100, 0.3, lambda beta: 1.0), 1.0),
+    "0.2 exactly": (epoch(100, 0.20, lambda beta: 1.0), 1.0),
+    "below 0.2": (epoch(100, 0.19, lambda beta: 1.0), 1.05),
+    "nothing accepted": (epoch(100, 0.0, lambda beta: 0.0), 1.05),
+    "no forward step": (epoch(100, 0.5, lambda beta: 1.0, forward_share=0.0), 1.0),
+    "nothing proposed": (epoch(100, 1.0, lambda beta: 1.0, proposed=False), 1.0),
+    "no step at all": ([], 1.0),
+}
+
+
+@pytest.mark.parametrize("name", PAPER_CASES)
+def test_the_papers_rule(name):
+    steps, factor = PAPER_CASES[name]
+    assert oracle.paper_choose(steps, 20.0) == pytest.approx(20.0 * factor)
+    assert run_paper(steps, 20.0) == pytest.approx(20.0 * factor, rel=1e-5)
+
+
+def test_the_papers_rule_stops_at_the_first_trial_that_fails():
+    # Acceptance that is high again further down must not be reached.
+    steps = epoch(100, 0.5, lambda beta: 0.1 if 15 < beta < 17 else 0.9)
+    assert run_paper(steps, 20.0) == pytest.approx(20 * 0.95**4, rel=1e-5)
+    assert oracle.paper_choose(steps, 20.0) == pytest.approx(20 * 0.95**4)
+
+
+def test_the_papers_rule_never_goes_below_one():
+    assert run_paper(epoch(100, 0.9, lambda beta: 0.9), 1.2) == 1.0
+    assert run_paper(epoch(100, 0.9, lambda beta: 0.9), 1.0) == 1.0
+
+
+@pytest.mark.parametrize(("first", "last"), [(0.0, 1.0), (1.0, 0.0)])
+def test_the_papers_rule_tests_the_last_hundred_forward_steps_only(first, last):
+    steps = epoch(130, 0.5, lambda beta: first, forward_share=1.0)
+    steps += epoch(200, 0.5, lambda beta: last, forward_share=0.5)
+    assert len([step for step in steps[130:] if step["forward"]]) == 100
+    expected = 20.0 * (0.95**13 if last == 1.0 else 1.0)
+    assert run_paper(steps, 20.0) == pytest.approx(expected, rel=1e-5)
+
+
+def test_the_papers_rule_ignores_backward_steps_and_what_was_not_proposed():
+    half = np.full(beta_adaptation.PAPER_TRIALS, 0.5)
+    state = record_paper(empty_paper(), half, True, True, True)
+    bad = np.full(beta_adaptation.PAPER_TRIALS, math.nan)
+    backward = record_paper(state, bad, False, True, True)
+    assert_same(backward[:2], state[:2])
+    assert [float(x) for x in backward[2:]] == [2.0, 2.0]
+    refresh = record_paper(state, bad, True, True, False)
+    assert_same(refresh, state)
+
+
+@pytest.mark.parametrize("normalized", [False, True])
+@pytest.mark.parametrize(
+    ("seed", "beta"), [(1, 3.0), (2, 3.0), (4, 1.5), (5, 6.0), (6, 1.0)]
+)
+def test_the_papers_rule_on_moves_equals_the_rule_followed_step_by_step(
+    seed, beta, normalized
+):
+    steps, seen = chain_of_moves(60, beta, normalized, seed)
+    state = empty_paper()
+    trials = beta_adaptation.paper_trials(tensor(beta))
+    for step, (squared_distances, energy_ratio) in zip(steps, seen, strict=True):
+        acceptance = kernel_acceptance(
+            squared_distances, energy_ratio, trials, normalized
+        )
+        flags = [step[name] for name in ("forward", "accepted", "proposed")]
+        state = record_paper(state, acceptance, *flags)
+    chosen = float(beta_adaptation.paper_choose(state, tensor(beta)))
+    assert chosen == pytest.approx(oracle.paper_choose(steps, beta), rel=1e-5)
+
+
+def test_an_early_choice_of_beta_empties_the_papers_record():
+    # The rows of the record are for fractions of the beta before.
+    adaptation = beta_adaptation.BetaAdaptation.of("auto", "paper")
+    adaptation = adaptation.bind_data_size(1000, 10)
+    _, seen = chain_of_moves(beta_adaptation.FIRST_CHOICE + 3, 2.0, False, seed=7)
+    state = beta_adaptation.State(
+        tensor(2.0),
+        tensor(beta_adaptation.FIRST_CHOICE),
+        empty_replay(),
+        empty_paper(),
+    )
+    log_q_ratio_at = functools.partial(
+        proposals.reversible_log_ratio,
+        dimension=D,
+        normalized=False,
+        forward_probability=0.5,
+    )
+    counts, betas = [], []
+    for number, (distances, energy_ratio) in enumerate(seen):
+        flags = [flag(True) for _ in range(4)]  # finite, forward, accepted, proposed
+        move = beta_adaptation.Move(distances, tensor(energy_ratio), *flags)
+        state = adaptation.update(state, move, tensor(number, "int32"), log_q_ratio_at)
+        counts.append(int(state.paper.count))
+        betas.append(float(state.beta))
+    first = beta_adaptation.FIRST_CHOICE
+    assert counts == [*range(1, first), 0, 1, 2, 3]
+    assert set(betas[: first - 1]) == {2.0} and betas[first - 1] != 2.0

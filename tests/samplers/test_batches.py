@@ -63,14 +63,6 @@ def test_a_batch_is_that_of_the_network_in_exact_integers(n, m):
         assert actual[k].tolist() == oracle(uniforms[:, k], n, m)
 
 
-@pytest.mark.parametrize(("n", "m"), SIZES)
-def test_without_replacement_all_examples_of_a_batch_differ(n, m):
-    indices = draw(n, m, chains=200)
-    assert indices.min() >= 0
-    assert indices.max() < n
-    assert all(len(set(row)) == m for row in indices.tolist())
-
-
 @pytest.mark.parametrize("replacement", [False, True])
 @pytest.mark.parametrize(("n", "m"), [(3, 2), (5, 2), (10, 3), (64, 5), (97, 20)])
 def test_every_example_and_every_pair_is_as_likely(n, m, replacement):
@@ -82,23 +74,6 @@ def test_every_example_and_every_pair_is_as_likely(n, m, replacement):
     if not replacement:
         pairs = np.delete(pairs, np.arange(n) * (n + 1))
     assert scipy.stats.chisquare(pairs).pvalue > 1e-4
-
-
-def test_with_replacement_examples_repeat_as_often_as_they_should():
-    indices = draw(50, 20, chains=5000, replacement=True)
-    distinct = np.mean([len(set(row)) for row in indices.tolist()])
-    assert distinct == pytest.approx(50 * (1 - (1 - 1 / 50) ** 20), abs=0.1)
-
-
-def test_the_mean_of_a_batch_varies_as_without_replacement():
-    n, m, chains = 400, 200, 20000
-    values = np.random.default_rng(1).normal(size=n)
-    means = values[draw(n, m, chains)].mean(axis=1)
-    expected = values.var(ddof=1) / m * (1 - m / n)
-    assert means.mean() == pytest.approx(
-        values.mean(), abs=4 * (expected / chains) ** 0.5
-    )
-    assert means.var() == pytest.approx(expected, rel=4 * (2 / chains) ** 0.5)
 
 
 def test_chains_draw_batches_of_their_own():

@@ -16,12 +16,12 @@ from keras_mhmcmc.samplers.parts import importance
 from keras_mhmcmc.sampling import loop
 from tests.oracles import contour as oracle
 from tests.oracles import steps
-from tests.support.contour_tools import long_run
 from tests.support.contour_tools import settings_with
 from tests.support.kernel_tools import assert_close
 from tests.support.kernel_tools import draw
 from tests.support.kernel_tools import moved
 from tests.support.kernel_tools import tensor
+from tests.support.models import numpy
 
 
 def learned(
@@ -175,26 +175,6 @@ def test_theta_keeps_its_sum_and_empty_bins_stay_finite():
         assert log_masses.min() < -90
 
 
-@pytest.mark.slow
-@long_run
-def test_theta_keeps_its_sum_after_a_million_updates():
-    log_masses = updates(1_000_000)
-    assert np.isfinite(log_masses).all()
-    assert abs(np.exp(log_masses).sum() - 1) < 1e-5
-
-
-def test_the_update_in_place_would_lose_the_sum():
-    # The order of the authors' code: entries above J see the theta(J) just changed.
-    theta, rng = a_theta(), np.random.default_rng(0)
-    for _ in range(5000):
-        index = rng.integers(12)
-        rate = 0.003 * theta[index] ** 0.75
-        theta[:index] *= 1 - rate
-        theta[index] += rate * (1 - theta[index])
-        theta[index + 1 :] *= 1 - 0.003 * theta[index] ** 0.75
-    assert abs(theta.sum() - 1) > 1e-5
-
-
 @pytest.mark.parametrize("energy", [np.nan, np.inf, -np.inf])
 def test_an_energy_that_is_not_finite_teaches_nothing(energy):
     settings = settings_with().contour
@@ -214,7 +194,7 @@ def test_an_energy_that_is_not_finite_teaches_nothing(energy):
 LIMITS = np.linspace(-16.0, 14.0, 300_001)
 
 
-def weighted_mean(difference, step_weights):
+def weighted_mean(difference, step_weights=False):
     """The mean of the flattened mixture with its exact theta, weighted."""
     energy = oracle.mixture_energy(LIMITS)
     settings = settings_with(
@@ -240,7 +220,7 @@ def weighted_mean(difference, step_weights):
 
 @pytest.mark.parametrize("difference", ["backward", "forward"])
 def test_the_interpolated_weights_are_exact(difference):
-    assert abs(weighted_mean(difference, step_weights=False)) < 0.02
+    assert abs(weighted_mean(difference)) < 0.02
 
 
 def test_the_weights_of_the_subregions_are_not():
@@ -302,3 +282,74 @@ def test_systematic_resampling_takes_each_as_often_as_its_weight(uniform, num_dr
     counts = np.bincount(indices, minlength=20)
     assert counts.sum() == num_draws
     assert np.abs(counts - num_draws * weights).max() < 1.01
+
+
+RNG = np.random.default_rng(0)
+
+
+def found_by_pilot(energies, steps=50, partitions=100, is_shared=False):
+    energies = ops.convert_to_tensor(np.asarray(energies, "float32"))
+    return numpy(contour.Pilot(steps, partitions, is_shared).found(energies))
+
+
+def rule(energies, partitions=100):
+    finite = energies[np.isfinite(energies)].astype("float32").astype("float64")
+    low = np.quantile(finite, 0.1)
+    return low, 4.0 * (finite.max() - low) / (partitions - 2)
+
+
+@pytest.mark.parametrize("count", [10, 11, 25, 500])
+@pytest.mark.parametrize("partitions", [3, 40])
+def test_the_rule_is_the_oracles(count, partitions):
+    energies = 1000.0 + 50.0 * RNG.gamma(2.0, size=(3, count))
+    expected = [rule(row, partitions) for row in energies]
+    actual = found_by_pilot(energies, partitions=partitions)
+    np.testing.assert_allclose(actual, expected, rtol=1e-5)
+    for row, one in zip(energies, actual, strict=True):
+        np.testing.assert_allclose(
+            found_by_pilot(row, partitions=partitions), one, rtol=1e-6
+        )
+    together = found_by_pilot(energies, partitions=partitions, is_shared=True)
+    np.testing.assert_allclose(together, rule(energies, partitions), rtol=1e-5)
+
+
+def test_energies_that_are_not_finite_do_not_count():
+    energies = RNG.normal(size=(4, 25))
+    energies[0, [3, 7, 8]] = np.nan, np.inf, -np.inf
+    energies[1, :-1] = np.nan
+    energies[2] = np.nan  # a lost chain
+    actual = found_by_pilot(energies)
+    for k in (0, 3):
+        np.testing.assert_allclose(actual[k], rule(energies[k]), rtol=1e-5)
+    assert actual[1, 0] == np.float32(energies[1, -1])
+    assert np.isfinite(actual).all() and (actual[:, 1] > 0).all()
+    together = found_by_pilot(energies, is_shared=True)
+    np.testing.assert_allclose(together, rule(energies), rtol=1e-5)
+
+
+@pytest.mark.parametrize("energy", [0.0, 2.5, -3e6])
+def test_float32_tells_the_subregions_of_equal_energies_apart(energy):
+    low, gap = found_by_pilot(np.full(25, energy))
+    assert low == np.float32(energy)
+    assert gap == pytest.approx(1e-6 * max(abs(energy), 1.0))
+    assert low + gap > low
+
+
+def test_only_the_last_half_is_recorded():
+    pilot = contour.Pilot(21, 100, is_shared=False)
+    slots = pilot.init()
+    assert slots.energies.shape == (11,)
+    state = type(slots)(
+        *(ops.convert_to_tensor(np.full(x.shape, x.value, "float32")) for x in slots)
+    )
+    energies = RNG.normal(size=30).astype("float32")
+    for number, energy in enumerate(energies):
+        state = pilot.update(
+            state, ops.convert_to_tensor(energy), ops.convert_to_tensor(number)
+        )
+        gap = numpy(state.partition)[1]
+        assert np.isinf(gap) if number < 20 else np.isfinite(gap)
+    np.testing.assert_array_equal(numpy(state.energies), energies[10:21])
+    np.testing.assert_allclose(
+        numpy(state.partition), rule(energies[10:21]), rtol=1e-5, atol=1e-6
+    )

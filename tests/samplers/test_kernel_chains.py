@@ -8,7 +8,6 @@ from keras_mhmcmc.samplers import psgld
 from keras_mhmcmc.samplers import sghmc
 from keras_mhmcmc.samplers import sgld
 from keras_mhmcmc.samplers.parts import acceptance
-from keras_mhmcmc.samplers.parts import proposals
 from keras_mhmcmc.samplers.parts import tensors
 from tests.support.kernel_tools import PROPOSALS
 from tests.support.kernel_tools import K
@@ -93,49 +92,6 @@ def test_steps_take_one_learning_rate_and_temperature_for_each_chain():
         for k in range(K)
     ]
     assert_chains_equal(together, separate)
-
-
-def test_moves_and_their_ratios_are_those_of_each_chain():
-    rng = np.random.default_rng(16)
-    x, g, new, z = (chains(rng) for _ in range(4))
-    step, noise, beta = [0.1, 0.3, 0.5], [0.2, 0.1, 0.4], [1.0, 2.0, 5.0]
-    uniform = [0.2, 0.8, 0.4]
-
-    def run(pick, uniform, step, noise, beta, has_chains):
-        scales = proposals.Scales(tensor(step), tensor(noise), tensor(beta))
-        here = [pick(array) for array in (x, g, new, z)]
-        walked = proposals.random_walk(here[0], here[3], scales)
-        moved = proposals.langevin(here[0], here[1], here[3], scales)
-        tried, forward = proposals.reversible(
-            here[0], here[1], here[3], tensor(uniform), scales, 0.7
-        )
-        delta = tensors.subtract(tried, here[0])
-        ratio = proposals.langevin_log_ratio(delta, here[1], here[2], scales)
-        distances = proposals.squared_distances(delta, here[1], here[2], scales)
-        d = tensors.size(delta, like=scales.noise)
-        ratios = [
-            proposals.reversible_log_ratio(distances, scales.beta, d, normalized, 0.7)
-            for normalized in (True, False)
-        ]
-        limit = proposals.strong_gradient_limit(distances)
-        guess = proposals.strong_gradient_beta(here[1], scales, scales.noise)
-        return [
-            *walked, *moved, *tried, forward, ratio, *distances, *ratios, limit, guess
-        ]  # fmt: skip
-
-    together = run(tensors_of, uniform, step, noise, beta, True)
-    separate = [
-        run(
-            lambda arrays, k=k: chain(arrays, k),
-            uniform[k],
-            step[k],
-            noise[k],
-            beta[k],
-            False,
-        )
-        for k in range(K)
-    ]
-    assert_chains_equal(together, separate, rtol=1e-4, atol=1e-4)
 
 
 @pytest.mark.parametrize("name", PROPOSALS)

@@ -11,14 +11,11 @@ from keras_mhmcmc.samplers.parts import proposals
 from keras_mhmcmc.samplers.parts import tensors
 from tests.oracles import moves as oracle
 from tests.support.kernel_tools import PROPOSALS
-from tests.support.kernel_tools import a_move
-from tests.support.kernel_tools import assert_close
 from tests.support.kernel_tools import assert_same
 from tests.support.kernel_tools import chain
 from tests.support.kernel_tools import decide
 from tests.support.kernel_tools import draw
 from tests.support.kernel_tools import flags
-from tests.support.kernel_tools import kernel_ratio
 from tests.support.kernel_tools import tensor
 from tests.support.kernel_tools import tensors_of
 from tests.support.kernel_tools import two_states
@@ -55,32 +52,6 @@ def test_the_rule_accepts_exactly_below_its_threshold(
                 accepted=False, proposed=True, finite=True, has_state=True
             )
             assert_same(state, old)
-
-
-def test_a_ratio_above_one_is_accepted_whatever_the_draw():
-    old, new = two_states(11.0, 10.0)
-    for uniform in (1e-7, 0.5, 1 - 2**-24):
-        assert bool(decide(old, new, 1, uniform=uniform)[1].accepted)
-
-
-def test_a_whole_move_is_judged_by_the_metropolis_ratio_of_its_densities():
-    d, step, noise, beta, temperature = 200, 0.1, 0.05, 2.0, 30.0
-    gradient, end, new_gradient = a_move(d, step, noise, beta, True, seed=19)
-    energy, new_energy = 70000.0, 69900.0
-    expected = oracle.metropolis_log_ratio(
-        energy,
-        new_energy,
-        temperature,
-        oracle.reversible_log_ratio(
-            np.zeros(d), gradient, end, new_gradient, step, noise, beta, False
-        ),
-    )
-    log_q_ratio, _ = kernel_ratio(
-        (gradient, end, new_gradient), step, noise, beta, False
-    )
-    old, new = two_states(energy, new_energy)
-    _, info = decide(old, new, 1, log_q_ratio, temperature=temperature)
-    assert float(info.log_ratio) == pytest.approx(expected, rel=1e-5, abs=1e-2)
 
 
 def test_nothing_pending_makes_the_first_finite_point_the_state():
@@ -204,33 +175,6 @@ def test_a_restart_at_a_point_that_is_not_finite_has_no_state():
         accepted=False, proposed=False, finite=False, has_state=False
     )
     assert_same(state, acceptance.Candidate(new.position, old.gradient, old.energy))
-
-
-def test_a_walk_without_gradients_is_decided_alike():
-    old, new = two_states(10.0, 9.0)
-    old, new = old._replace(gradient=[]), new._replace(gradient=[])
-    state, info = decide(old, new, 1)
-    assert bool(info.accepted)
-    assert_same(state, new)
-
-
-def test_a_learning_rate_of_zero_leaves_the_ratio_of_the_energies():
-    rng = np.random.default_rng(21)
-    position, gradient, new_gradient, normals = (
-        tensors_of(draw(rng)) for _ in range(4)
-    )
-    for proposal in PROPOSALS.values():
-        scales = proposal.scales(tensor(0.0), 1.0, 10)
-        end, _ = proposal.propose(position, gradient, normals, tensor(0.75), scales)
-        assert_close(end, [ops.convert_to_numpy(x) for x in position], 0, 0)
-        delta = tensors.subtract(end, position)
-        ratio = proposal.log_q_ratio(delta, gradient, new_gradient, scales)
-        old = acceptance.Candidate(position, gradient, tensor(10.0))
-        new = acceptance.Candidate(end, new_gradient, tensor(11.0))
-        for uniform, accepted in ((0.36, True), (0.38, False)):
-            _, info = decide(old, new, 1, ops.convert_to_numpy(ratio), uniform=uniform)
-            assert float(info.log_ratio) == pytest.approx(-1.0)
-            assert bool(info.accepted) == accepted
 
 
 def test_each_chain_is_decided_as_if_it_were_alone():

@@ -2,7 +2,6 @@
 
 import numpy as np
 import pytest
-from keras import ops
 
 from keras_mhmcmc.samplers import base
 from keras_mhmcmc.samplers import ivon
@@ -80,16 +79,6 @@ def test_sghmc_step_equals_the_oracle(settings, momentum):
     assert_close(actual[1], expected[1])
 
 
-def test_sghmc_without_momentum_is_sgld():
-    rng = np.random.default_rng(4)
-    position, velocity, *given = (draw(rng) for _ in range(4))
-    settings = dict(learning_rate=0.3, temperature=0.5, train_size=3)
-    state = sghmc.State(position, velocity)
-    actual = moved(sghmc.sghmc(1.0, momentum=0.0), state, *given, **settings)
-    expected = moved(sgld.sgld(1.0), sgld.State(position), *given, **settings)
-    assert_close(actual.point, [ops.convert_to_numpy(x) for x in expected.point])
-
-
 @pytest.mark.parametrize("thermostat", [-0.3, 0.1, 0.95])
 @pytest.mark.parametrize("settings", STEP_SETTINGS)
 def test_sgnht_step_equals_the_oracle(settings, thermostat):
@@ -148,19 +137,6 @@ def test_ivon_step_equals_the_oracle(settings, scale, radius):
     points = [m + e for m, e in zip(mean, noise, strict=True)]
     for one, other in zip(actual, (points, noise, momentum, hessian), strict=True):
         assert_close(one, other)
-
-
-def test_a_fixed_thermostat_is_sghmc():
-    rng = np.random.default_rng(7)
-    position, velocity, *given = (draw(rng) for _ in range(4))
-    settings = dict(learning_rate=0.3, temperature=0.5, train_size=3)
-    kernel = sgnht.sgnht(1.0, momentum=0.8, thermostat_rate=0.0)
-    actual = moved(kernel, sgnht.State(position, velocity, 0.2), *given, **settings)
-    state = sghmc.State(position, velocity)
-    expected = moved(sghmc.sghmc(1.0, momentum=0.8), state, *given, **settings)
-    assert_close(actual.point, [ops.convert_to_numpy(x) for x in expected.point])
-    assert_close(actual.velocity, [ops.convert_to_numpy(x) for x in expected.velocity])
-    assert_close([actual.thermostat], [np.float64(0.2)])
 
 
 # Proposals.

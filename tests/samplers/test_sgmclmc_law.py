@@ -5,7 +5,6 @@ import pytest
 from keras import ops
 
 import keras_mhmcmc as mh
-from keras_mhmcmc.samplers import sgmclmc
 
 WEIGHTS, EXAMPLES, CHAINS = 20, 200, 128
 
@@ -52,21 +51,6 @@ def test_the_law_where_noise_turns_the_velocity(learning_rate):
     assert np.abs((found - 1.0) / np.hypot(errors, 0.03)).max() < 4.0
     # The mean over the weights is known better than one of them.
     assert abs(found.mean() - 1.0) < 0.03 + 4.0 * errors.mean() / WEIGHTS**0.5
-
-
-@pytest.mark.in_turn("jax", "tensorflow")
-def test_without_the_scales_noise_heats_some_weights_and_cools_others(monkeypatch):
-    real = sgmclmc.scales_of
-
-    def equal(noise, like, added):
-        mean = ops.mean(noise[0], axis=-1, keepdims=True)
-        return real([mean + 0.0 * v for v in noise], like, added)
-
-    monkeypatch.setattr(sgmclmc, "scales_of", equal)
-    found, errors = variances(0.3)
-    scores = (found - 1.0) / errors
-    assert scores.min() < -6.0 and scores.max() > 3.0
-    assert found.max() > 1.5
 
 
 def test_all_data_in_one_batch_are_refused():

@@ -7,7 +7,6 @@ from keras import ops
 from keras_mhmcmc import _backend
 from keras_mhmcmc.samplers import spike_slab
 from keras_mhmcmc.samplers.parts import adam
-from keras_mhmcmc.samplers.parts import layer_noise
 from tests.oracles import spike_slab as oracle
 from tests.support.kernel_tools import draw
 from tests.support.kernel_tools import float32
@@ -124,20 +123,6 @@ def test_a_thousand_steps_stay_with_the_oracle(is_regression):
 
 
 @kinds
-def test_an_average_of_averages_would_be_noticed(is_regression):
-    ours, theirs = first()
-    for k, (weights, rss) in enumerate(walk(300, seed=2)):
-        rss = rss if is_regression else None
-        wrong = oracle.double_averaged(
-            weights, theirs, GROUPS, omega_at(k), EXAMPLES, rss, **PRIOR
-        )
-        ours, _ = stepped(ours, theirs, weights, rss, omega_at(k))
-        theirs = wrong
-    with pytest.raises(AssertionError):
-        assert_same(ours, theirs, rtol=1e-3)
-
-
-@kinds
 def test_chains_are_as_if_each_were_alone(is_regression):
     many, _ = first(chains=3)
     alone = [first()[0] for _ in range(3)]
@@ -250,8 +235,8 @@ def test_the_noise_of_a_layer_is_in_proportion_to_its_gradients_spread(chains):
     rng = np.random.default_rng(10)
     lead = () if chains is None else (chains,)
     gradient = [tensor(s * rng.normal(size=(*lead, 200, 3))) for s in (0.1, 5.0, 1.0)]
-    unknown = tensor(np.full((*lead, 3), layer_noise.NO_GRADIENT))
-    spreads = layer_noise.update_spreads(unknown, gradient)
+    unknown = tensor(np.full((*lead, 3), spike_slab.NO_GRADIENT))
+    spreads = spike_slab.update_spreads(unknown, gradient)
     deviations = np.array(
         [np.std(ops.convert_to_numpy(g)[..., :, :]) for g in gradient]
     )
@@ -259,15 +244,17 @@ def test_the_noise_of_a_layer_is_in_proportion_to_its_gradients_spread(chains):
         ops.convert_to_numpy(spreads) / deviations, 1.0, atol=0.1
     )
     normals = [tensor(np.ones((*lead, 200, 3))) for _ in gradient]
-    scaled = layer_noise.scaled(normals, spreads)
+    scaled = spike_slab.scaled_noise(normals, spreads)
     scales = [float(ops.max(z)) for z in scaled]
     np.testing.assert_allclose(scales, [0.02, 1.0, 0.2], rtol=0.15)
-    again = layer_noise.update_spreads(spreads, [3.0 * g for g in gradient])
+    again = spike_slab.update_spreads(spreads, [3.0 * g for g in gradient])
     np.testing.assert_allclose(
         ops.convert_to_numpy(again), 1.02 * ops.convert_to_numpy(spreads), rtol=1e-5
     )
     still = [ops.zeros_like(g) for g in gradient]
-    nothing = layer_noise.scaled(normals, layer_noise.update_spreads(unknown, still))
+    nothing = spike_slab.scaled_noise(
+        normals, spike_slab.update_spreads(unknown, still)
+    )
     assert all(float(ops.max(z)) == 0.0 for z in nothing)
 
 
@@ -276,6 +263,6 @@ def test_a_layer_of_one_weight_has_noise_by_the_size_of_its_gradient(chains):
     lead = () if chains is None else (chains,)
     gradient = [tensor(np.full(lead, -2.0)), tensor(np.full((*lead, 1), 3.0))]
     gradient.append(tensor(np.full((*lead, 2), 1.0) * np.array([1.0, -1.0])))
-    unknown = tensor(np.full((*lead, 3), layer_noise.NO_GRADIENT))
-    spreads = ops.convert_to_numpy(layer_noise.update_spreads(unknown, gradient))
+    unknown = tensor(np.full((*lead, 3), spike_slab.NO_GRADIENT))
+    spreads = ops.convert_to_numpy(spike_slab.update_spreads(unknown, gradient))
     np.testing.assert_allclose(spreads, np.broadcast_to([2.0, 3.0, 1.0], (*lead, 3)))

@@ -2,12 +2,12 @@
 
 import numpy as np
 import pytest
-from keras import ops
 
 from keras_mhmcmc import expansions
 from keras_mhmcmc import kernels
 from keras_mhmcmc.samplers.parts import batches
 from keras_mhmcmc.samplers.parts import bounded
+from tests.oracles import gradient_moves as moves
 from tests.oracles import minibatch as oracle
 from tests.support.given_density import BLOCK
 from tests.support.given_density import BOUNDS
@@ -20,6 +20,7 @@ from tests.support.given_density import gradient_of
 from tests.support.given_density import log_likelihoods
 from tests.support.given_density import plain_loops
 from tests.support.given_density import run
+from tests.support.given_density import slopes
 
 
 @pytest.fixture(autouse=True)
@@ -219,41 +220,65 @@ def test_the_alias_table_gives_back_its_weights(weights):
     np.testing.assert_allclose(found, weights / weights.sum(), atol=1e-6)
 
 
-def test_counts_of_examples_are_poisson():
-    """Mean and variance of each count equal its rate, on a grid with empty places."""
-    weights = np.arange(11.0)
-    rates = 6.0 * weights / weights.sum()
-    rows, columns = batches.grid(11)
-    assert rows * columns > 11
-    rng = np.random.default_rng(0)
-    chains = 4000
-    table = [ops.convert_to_tensor(a) for a in bounded.alias_table(weights)]
-    counts = np.zeros((chains, 11))
+LOWER, UPPER = -np.logaddexp(0, 6 * BOUNDS), np.zeros(SIZE)
+RATE = 0.8
+# Of the log r of a kernel in float32.
+TOLERANCE = 2e-3
 
-    class Noise:
-        train_size = 11
 
-        def uniforms(self, count, size, part):
-            return ops.convert_to_tensor(rng.random((count, chains, size), "float32"))
+def arrivals_of(rate, weights, density, chain):
+    """The examples of a batch whose blocks begin with part 2."""
+    blocks = density.blocks[2:, :, chain].astype("float64")
+    return oracle.arrivals(rate, weights, blocks, *batches.grid(SIZE))
 
-    def visit(gathered, index, arrived, uniform):
-        chain, column = np.nonzero(ops.convert_to_numpy(arrived))
-        np.add.at(counts, (chain, ops.convert_to_numpy(index)[chain, column]), 1)
-        return gathered
 
-    bounded.visit_arrivals(
-        Noise(),
-        ops.convert_to_tensor(np.full(chains, 6.0, "float32")),
-        bounded.AliasTable(*table),
-        4,
-        visit,
-        (),
+def poisson_step(theta, density, chain, temperature, rate=7.0):
+    """The proposal, log r, and the number of examples."""
+    found = arrivals_of(
+        rate + (UPPER - LOWER).sum() / temperature, UPPER - LOWER, density, chain
     )
-    assert counts[:, 0].max() == 0
-    errors = np.sqrt(rates[1:] / chains)
-    assert np.max(np.abs(counts.mean(0)[1:] - rates[1:]) / errors) < 4
-    spread = np.sqrt((rates[1:] + 2 * rates[1:] ** 2) / chains)
-    assert np.max(np.abs(counts.var(0)[1:] - rates[1:]) / spread) < 4
-    # Counts of different examples are independent.
-    correlation = np.corrcoef(counts[:, 1:].T) - np.eye(10)
-    assert np.abs(correlation).max() < 4.5 / np.sqrt(chains)
+    settings = LOWER, UPPER, rate, temperature
+    counts = moves.poisson_counts(found, log_likelihoods(theta), *settings)
+
+    def gradient(t):
+        values = log_likelihoods(t)
+        return moves.counts_gradient(counts, values, slopes(t), -t, *settings)
+
+    here, normals = gradient(theta), density.steps[0, chain].astype("float64")
+    signs = density.blocks[1, 0, chain, :2]
+    proposal = moves.barker(theta, here, normals, signs, RATE)
+    log_ratio = oracle.poisson_log_ratio(
+        found, log_likelihoods(theta), log_likelihoods(proposal), *settings
+    )
+    log_ratio += moves.barker_log_density(proposal, theta, gradient(proposal), RATE)
+    log_ratio -= moves.barker_log_density(theta, proposal, here, RATE)
+    log_ratio += (theta @ theta - proposal @ proposal) / 2 / temperature
+    return proposal, log_ratio, len(found)
+
+
+def check_barker(seed, temperature):
+    """The log r of the kernel is that of the oracle, within the tolerance.
+
+    A uniform just below exp(log r) accepts, and one just above it rejects.
+    """
+    given = dict(lower=LOWER, upper=UPPER, poisson_rate=7.0, temperature=temperature)
+    kernel = kernels.poisson(RATE, proposal="barker", block_size=BLOCK, **given)
+    start, density, _, _ = run(kernel, seed)
+    expected = [poisson_step(start[k], density, k, temperature) for k in range(CHAINS)]
+    proposals, log_ratios, examples = map(np.array, zip(*expected, strict=True))
+    for shift in (-TOLERANCE, TOLERANCE):
+        uniform = np.exp(np.minimum(log_ratios + shift, -1e-6)).astype("float32")
+        _, _, state, counts = run(kernel, seed, uniform)
+        wins = np.log(uniform.astype("float64")) < log_ratios
+        np.testing.assert_array_equal(counts["accepted"], wins)
+        np.testing.assert_array_equal(counts["examples"], examples)
+        end = np.where(wins[:, None], proposals, start)
+        np.testing.assert_allclose(state.point[0], end, rtol=1e-5, atol=1e-5)
+    return log_ratios
+
+
+@pytest.mark.parametrize("temperature", [1.0, 2.5])
+def test_poisson_steps_along_a_gradient_equal_the_oracle(temperature):
+    log_ratios = np.array([check_barker(seed, temperature) for seed in range(6)])
+    # A move with a positive log r is accepted with both uniforms, which says little.
+    assert np.sum(log_ratios < -TOLERANCE) > 6

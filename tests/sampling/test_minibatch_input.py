@@ -146,17 +146,6 @@ def test_bounds_of_another_data_set(build):
         run(build(0.3, bounds=NORMS[:-1]), np.zeros((2, 2)))
 
 
-def test_batches_of_gradients_that_do_not_fit():
-    batch = dict(bounds=NORMS, gradient_batch_size=SIZE + 1)
-    kernel = mh.kernels.tuna(0.3, proposal="langevin", **batch)
-    with pytest.raises(
-        ValueError, match=f"`gradient_batch_size` must be at most .*={SIZE + 1}, and"
-    ):
-        run(kernel, np.zeros((2, 2)))
-    with pytest.raises(ValueError, match="must be None with a random walk"):
-        mh.kernels.tuna(0.3, **batch)
-
-
 def test_batches_larger_than_the_data_are_named():
     start = np.zeros((2, 2))
     data = dict(log_likelihood=log_likelihood, data=(X, Y), progress=False)
@@ -189,3 +178,31 @@ def test_a_function_that_pytorch_cannot_map_has_a_remedy():
     assert "put one-hot labels into `data`" in found.value.__notes__[0]
     draws = mh.sample(kernel, start, log_likelihood=by_index, **run)
     assert np.isfinite(draws.position).all()
+
+
+@pytest.mark.parametrize("start", [0.0, 1.0])
+def test_chains_that_never_move_say_so(start):
+    """At 0 the gradient of the prior is infinite, and no proposal is a number."""
+
+    def log_prior(theta):
+        root = ops.sqrt(ops.abs(theta[0]))
+        return ops.where(theta[0] >= 0.0, -root, -np.inf)
+
+    bounds = np.full(8, 0.1)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        draws = mh.sample(
+            mh.kernels.poisson(0.3, lower=-bounds, upper=bounds, proposal="barker"),
+            np.full((3, 1), start, "float32"),
+            log_likelihood=lambda theta, batch: 0.1 * ops.tanh(batch - theta[0]),
+            log_prior=log_prior,
+            data=np.linspace(-1.0, 1.0, 8, dtype="float32"),
+            num_steps=220,
+            num_chains=3,
+            progress=False,
+        )
+    found = [str(w.message) for w in caught if "accepted no proposal" in str(w.message)]
+    assert len(found) == (start == 0.0)
+    assert (draws.info["acceptance"] == 0.0).all() == (start == 0.0)
+    if found:
+        assert found[0].startswith("3 of 3 chains")

@@ -15,9 +15,15 @@ def flag(value):
     return tensor(value, "bool")
 
 
-def record(function, state, acceptance, limit, forward, accepted, proposed):
-    flags = map(flag, (forward, accepted, proposed))
-    return function(state, tensor(acceptance), tensor(limit), *flags)
+def record_replay(state, acceptance, limit, forward, proposed):
+    counted = flag(forward and proposed)
+    given = tensor(acceptance), tensor(limit), counted
+    return beta_adaptation.replay_record(state, *given)
+
+
+def record_paper(state, acceptance, forward, accepted, proposed):
+    flags = map(flag, (forward and proposed, accepted, proposed))
+    return beta_adaptation.paper_record(state, tensor(acceptance), *flags)
 
 
 def assert_same(state, expected):

@@ -189,13 +189,11 @@ PARTS = {
     "kernels.mint": row(RATES),
     "kernels.rsgld": row(RATES, temperature=OPEN_RATE, beta=BETA),
     "kernels.tuna": row(
-        RATES | dict(bounds=np.ones(4), proposal="langevin"),
+        RATES | dict(bounds=np.ones(4)),
         learning_rate=kinds.POSITIVE,
         temperature=kinds.POSITIVE,
         bounds=BOUNDS_OF_EXAMPLES,
         chi=kinds.POSITIVE.or_none,
-        proposal=choice("random_walk", "langevin"),
-        gradient_batch_size=kinds.COUNT.or_none,
         block_size=kinds.COUNT,
     ),
     "kernels.poisson": row(
@@ -205,7 +203,7 @@ PARTS = {
         lower=kinds.array(-np.ones(4), "(-inf, inf)", 2 * np.ones(4), shapes=[3]),
         upper=kinds.array(np.ones(4), "(-inf, inf)", -2 * np.ones(4), shapes=[3]),
         poisson_rate=kinds.POSITIVE.or_none,
-        proposal=choice("random_walk", "barker", "langevin"),
+        proposal=choice("random_walk", "barker"),
         block_size=kinds.COUNT,
         also={"lower": {"upper"}, "upper": {"lower"}},
     ),
@@ -245,7 +243,7 @@ PARTS = {
         bounds=kinds.array(np.ones(4), "[0, inf)", np.zeros(4), shapes=[3]),
         also={"features": {"slopes", "reference"}},
     ),
-    "kernels.barker": row(RATES, max_error=kinds.POSITIVE.or_none, **OF_GROWING),
+    "kernels.barker": row(RATES, **OF_GROWING),
     "kernels.austerity": row(RATES, epsilon=number("[0, 0.5)"), **OF_GROWING),
     "kernels.confidence": row(
         RATES | dict(bounds=np.ones(4)), bounds=BOUNDS_OF_EXAMPLES, **OF_GROWING

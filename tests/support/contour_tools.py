@@ -4,22 +4,9 @@ import keras
 import pytest
 
 from keras_mhmcmc.partition import EnergyPartition
-from keras_mhmcmc.samplers.contour import contour_sampler
-from keras_mhmcmc.samplers.sgld import sgld
+from keras_mhmcmc.samplers.contour import csgld
 
-BASE = dict(
-    partition=EnergyPartition(energy_min=2.0, energy_gap=0.5, partitions=12),
-    pilot_steps=100,
-    zeta=0.75,
-    step_size=None,
-    random_field="zeta",
-    difference="backward",
-    max_multiplier=5.0,
-    weight_power=None,
-    rho=0.0,
-    masses=None,
-    adapt=True,
-)
+PARTITION = EnergyPartition(energy_min=2.0, energy_gap=0.5, partitions=12)
 
 
 # The steps themselves are compared with the oracles on every backend.
@@ -31,7 +18,7 @@ long_run = pytest.mark.skipif(
 
 def settings_with(**changes):
     """The checked settings; energy_min, energy_gap, partitions change the partition."""
-    config = BASE["partition"].get_config()
+    config = PARTITION.get_config()
     own = {name: changes.pop(name) for name in list(changes) if name in config}
     partition = EnergyPartition(**(config | own))
-    return contour_sampler(sgld(1.0), **(BASE | {"partition": partition} | changes))
+    return csgld(1.0, partition=partition, **changes)

@@ -102,14 +102,6 @@ def poisson(rate=0.5, **options):
     return mh.kernels.poisson(rate, lower=LOWER, upper=UPPER, **options), {}
 
 
-def langevin(size, rate=0.3, **options):
-    options = dict(block_size=32, chi=0.03) | options
-    kernel = mh.kernels.tuna(
-        rate, bounds=NORMS, proposal="langevin", gradient_batch_size=size, **options
-    )
-    return kernel, {}
-
-
 def smh(order=2, prior_scale=1.0, **options):
     expansion = mh.expansions.logistic_regression(
         X, Y, prior_scale=prior_scale, order=order
@@ -135,17 +127,9 @@ KERNELS = {
     "poisson": poisson(),
     "poisson with few examples": poisson(poisson_rate=5.0),
     "poisson at another temperature": poisson(temperature=3.0),
-    "tuna of langevin": langevin(20),
-    "tuna of langevin with small batches": langevin(5),
-    "tuna of langevin on all of the data": langevin(40, chi=None),
-    "tuna of langevin at another temperature": langevin(10, 0.4, temperature=2.0),
     "poisson of barker": poisson(0.4, proposal="barker", poisson_rate=20.0),
     "poisson of barker at another temperature": poisson(
         proposal="barker", temperature=3.0
-    ),
-    "poisson of langevin": poisson(0.3, proposal="langevin", poisson_rate=20.0),
-    "poisson of langevin at another temperature": poisson(
-        proposal="langevin", temperature=3.0
     ),
     "smh": smh(step_size=0.9),
     "smh with a random walk": walk_of_smh(),
@@ -197,5 +181,4 @@ KERNELS = {
     "amagold on all of the data": (mh.kernels.amagold(4.0, steps_per_test=3), {}),
 }
 SOME = ("tuna", "poisson with few examples", "smh", "amagold", "hmc", "mclmc")
-SOME += ("tuna of langevin", "poisson of barker", "poisson of langevin")
-SOME += ("barker", "austerity", "confidence")
+SOME += ("poisson of barker", "barker", "austerity", "confidence")

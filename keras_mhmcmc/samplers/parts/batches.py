@@ -1,23 +1,18 @@
 """Mini-batches drawn without replacement, where each index is computed on its own.
 
-A batch of m out of n examples without replacement is the first m values of a random
-permutation of 0..n-1. A shuffle costs n per chain and step. Here the j-th value of a
-keyed permutation is computed from j alone, and thousands of chains draw batches of
-their own at a cost of m each.
-
-The permutation is a Feistel network on Z_a x Z_b, with a b >= n as close to n as
-possible. With j = L b + R and a hash h,
+A batch of m out of n examples is the first m values of a random permutation of
+0..n-1. A shuffle costs n per chain and step. Here the j-th value of a keyed permutation
+is computed from j alone, and thousands of chains draw batches of their own at a cost of
+m each. The permutation is a Feistel network on Z_a x Z_b, with a b >= n as close to n
+as possible. With j = L b + R and a hash h,
 
     L <- (L + h(R, key_1) mod a) mod a
     R <- (R + h(L, key_2) mod b) mod b        and so on, r times in all
 
 Each line is invertible, so the network is one-to-one on 0..ab-1. A value outside
 0..n-1 goes through the network again until it falls inside, and the result is
-one-to-one on 0..n-1 ("cycle walking"). If n has suitable factors, ab = n and no value
-has to walk.
-
-With replacement, each j has a permutation with keys of its own. The batch has the value
-of each permutation at 0.
+one-to-one on 0..n-1 ("cycle walking"). With replacement, each j has a permutation with
+keys of its own, and the batch has the value of each permutation at 0.
 
 Sources: Luby and Rackoff (1988), "How to construct pseudorandom permutations from
 pseudorandom functions"; Black and Rogaway (2002), "Ciphers with arbitrary finite

@@ -11,16 +11,15 @@ the steps of the run itself are replayed, and both rules choose at the end of an
 `replay_*`: take the smallest beta of a grid whose mean acceptance reaches 90% of the
 best. Acceptance is not monotone in beta. It rises steeply where the strong-gradient
 regime begins, and then stays. Where backward moves begin to be accepted, at
-beta = sqrt(a) |grad'| with a = epsilon^2 / (2 s^2), the move is a random walk. It may
-be accepted still more often, and destroys the weights in the end. So the grid is cut at
-a fifth of this beta, or at the end of the strong-gradient regime where the latter is
-larger, as in low dimension. The rise moves from epoch to epoch, so beta - 1 is made a
-fifth larger: otherwise the next epoch may accept nothing.
+beta = sqrt(a) |grad'| with a = epsilon^2 / (2 s^2), the move is a random walk, which
+destroys the weights in the end. So the grid is cut at a fifth of this beta, or at the
+end of the strong-gradient regime where the latter is larger, as in low dimension. The
+rise moves from epoch to epoch, so beta - 1 is made a fifth larger.
 
 `paper_*`: the paper's rule. If an epoch's acceptance is above 0.4, beta falls in steps
 of 5%, by 50% at most, while the acceptance of the last 100 forward steps is above 0.7.
-If an epoch's acceptance is below 0.2, beta rises by 5%. The paper makes 100 new forward
-steps for each trial beta. Here all trials share the last 100 steps of the epoch.
+If it is below 0.2, beta rises by 5%. The paper makes 100 new forward steps for each
+trial beta. Here all trials share the last 100 steps of the epoch.
 
 For K chains every scalar has the shape (K,), and every record a leading chain axis.
 """
@@ -168,22 +167,21 @@ class BetaAdaptation:
         limit = replay_limit(move.distances)
 
         def judge(trials: Tensor) -> Tensor:
-            distances = proposals.SquaredDistances(
-                *(ops.expand_dims(x, -1) for x in move.distances)
-            )
-            ratio = log_q_ratio_at(distances, trials)
+            distances = [ops.expand_dims(x, -1) for x in move.distances]
+            ratio = log_q_ratio_at(proposals.SquaredDistances(*distances), trials)
             return acceptance(ratio, move.energy_log_ratio, move.finite)
 
         def acceptances(trials: Tensor) -> Tensor:
             # Only forward proposals count.
             none = ops.zeros_like(ops.expand_dims(limit, -1) * trials)
-            counts = ops.any(move.forward & move.proposed)
-            return tensors.cond(counts, lambda: judge(trials), lambda: none)
+            return tensors.cond(ops.any(counted), lambda: judge(trials), lambda: none)
 
-        seen = (limit, move.forward, move.accepted, move.proposed)
+        counted = move.forward & move.proposed
         early: Any = None
         if replay:
-            replay = replay_record(replay, acceptances(replay_trials(beta)), *seen)
+            replay = replay_record(
+                replay, acceptances(replay_trials(beta)), limit, counted
+            )
             early = ends = (choice_at > 0.0) & (replay.count >= choice_at)
             # The intervals between early choices double: gradients still grow.
             factor = 2.0 if self.rule == "replay" else 0.0
@@ -194,6 +192,7 @@ class BetaAdaptation:
             replay = _emptied_where(ends, replay)
         if paper:
             trials = paper_trials(state.beta)
+            seen = counted, move.accepted, move.proposed
             paper = paper_record(paper, acceptances(trials), *seen)
             if early is not None:
                 # The trials of the record are fractions of the beta before.
@@ -241,19 +240,12 @@ def replay_trials(beta: Tensor) -> Tensor:
 
 
 def replay_record(
-    state: ReplayState,
-    acceptance: Tensor,
-    limit: Tensor,
-    forward: Tensor,
-    accepted: Tensor,
-    proposed: Tensor,
+    state: ReplayState, acceptance: Tensor, limit: Tensor, counted: Tensor
 ) -> ReplayState:
-    """Return the record with one more step. Only forward proposals count."""
-    counted = forward & proposed
-    counted_trials = ops.expand_dims(counted, -1)
+    """Return the record with one more step, if it is `counted`: a forward proposal."""
     # Use `where`: zero times a value that is not finite is NaN.
     return ReplayState(
-        state.acceptance + ops.where(counted_trials, acceptance, 0.0),
+        state.acceptance + ops.where(ops.expand_dims(counted, -1), acceptance, 0.0),
         state.limit + ops.where(counted & ops.isfinite(limit), limit, 0.0),
         state.count + ops.cast(counted, "float32"),
     )
@@ -285,13 +277,11 @@ def paper_trials(beta: Tensor) -> Tensor:
 def paper_record(
     state: PaperState,
     acceptance: Tensor,
-    limit: Tensor,
-    forward: Tensor,
+    counted: Tensor,
     accepted: Tensor,
     proposed: Tensor,
 ) -> PaperState:
     """Return the record with one more step. Only forward proposals enter the ring."""
-    counted = forward & proposed
     place = ops.cast(state.count % PAPER_WINDOW, "int32")
     rows = tensors.constant(range(PAPER_WINDOW), "int32", place)
     row = rows == ops.expand_dims(place, -1)

@@ -1,5 +1,4 @@
-"""What kernels with a bound for each example share: their batch, step and check of
-bounds.
+"""What kernels with bounds of examples share: batch, proposals, step, check of bounds.
 
 Sources: Zhang and De Sa (2019), "Poisson-minibatching for Gibbs sampling with
 convergence rate guarantees", section 2, for the batch; Walker (1977) and Vose (1991)
@@ -22,10 +21,10 @@ The grid a x b has at least N places, and the rate is raised by a b / N. A float
 uniform has 24 bits. Two of them choose among millions of examples without bias.
 
 The proposals of TunaMH and PoissonMH move the chain by Delta = theta' - theta, and the
-batch depends on |Delta| alone. A random walk has theta' = theta + epsilon Z.
-`informed.py` has the proposals that follow a gradient. If it is one of the batch
-itself, the batch is drawn before the proposal, and the test visits the same arrivals
-again: the noise is a function of the step and the block.
+batch depends on |Delta| alone. A random walk has theta' = theta + epsilon Z. Others
+follow a gradient. If it is one of the batch itself, the batch is drawn before the
+proposal, and the test visits the same arrivals again: the noise is a function of the
+step and the block.
 
 A bound that does not hold makes an exact kernel wrong without a sign. So each example
 that is drawn is compared with its bound. A chain whose bound was exceeded accepts

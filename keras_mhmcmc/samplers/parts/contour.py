@@ -25,27 +25,37 @@ Equations, with J the subregion of the point x that was just evaluated:
 D.1 prints J ^ m for (J+1) ^ m. For CSGHMC the factor enters the step of `sghmc.py`. Eq.
 (10) has p = zeta, and eq. (15) p = 1, both with rho = 0. Eq. (57) adds rho, and theta
 is then divided by its sum at each step. If chains share theta (ICSGLD), eq. (10) adds
-the mean over the chains with finite energies. Step 3 of algorithm 1 for x_k, eq. (10),
-runs first, then step 2 from x_k, eq. (9), with the new theta: one evaluation of x_k.
-
-The fixed point with p = zeta tends to the mass of each subregion under exp(-U/T) as du
-falls to 0, and the one with p = 1 to a multiple of mass^(1/zeta).
+the mean over the chains with finite energies. Eq. (10) for x_k runs first, then eq. (9)
+from x_k, with the new theta: one evaluation of x_k. The fixed point with p = zeta tends
+to the mass of each subregion under exp(-U/T) as du falls to 0, and the one with p = 1
+to a multiple of mass^(1/zeta).
 
 The last subregion has no upper end. There the factor is 1, as in the authors' code for
 images, so Psi is constant: theta(m-1), or theta(m) with the forward difference. Eq.
-(10) then has theta(m-1)^p for J = m as well. (The paper keeps the slope in eq. (6) and
-(9), and theta(m)^p in eq. (10), which would give theta(m)/theta(m-1) the power
-1/(1 - zeta) of the ratio of the masses.)
+(10) then has theta(m-1)^p for J = m as well. (The paper's theta(m)^p would give
+theta(m)/theta(m-1) the power 1/(1 - zeta) of the ratio of the masses.)
 
 The paper weights a draw by theta(J)^zeta, but Psi is not constant inside a subregion.
 On the mixture of the paper's section 4.1, with du = 1 and zeta = 0.75, these weights
 move the mean from 0 to 0.25 (by quadrature), and the weights Psi(U)^zeta do not.
-`max_multiplier` limits the factor. At the limit the weights use the limited slope, Psi
-jumps at the borders of subregions, and the weights are approximate.
+`max_multiplier` limits the factor. At the limit the weights are approximate.
 
 The state holds log theta: theta of a subregion that is never visited decays without
-end, and float32 would round it to 0. The code counts subregions from 0. Until a pilot
-(`pilot.py`) has found u_1 and du, du is infinite, and the factor is 1.
+end, and float32 would round it to 0. The code counts subregions from 0.
+
+The pilot. The paper sets partitions by hand (section 4, appendix D.5). Here step k < P,
+counted from 0, is a step of the base: du is infinite, the factor is 1, theta stays, and
+the weight of a draw is not defined. The energies of the second half give the partition.
+With U_(1) <= ... <= U_(n) the finite energies in order:
+
+    u_1  =  the 10% quantile of U_(1), ..., U_(n), by linear interpolation
+    du   =  4 (U_(n) - u_1) / (m - 2), at least 1e-6 max(|u_1|, |U_(n)|, 1)
+
+So the last subregion begins four times as far above u_1 as the highest energy: a
+flattened chain climbs higher than the pilot, and the energies of a network at T = 1
+rise for long after they have fallen (`docs/contour.md` has a table). Chains that share
+theta find one partition together, others one each. The weight of a draw is
+(Psi(U)/du)^zeta, so that weights of chains with different partitions can be compared.
 
 | paper            | name             | shape           | unit                        |
 |------------------|------------------|-----------------|-----------------------------|
@@ -53,7 +63,6 @@ end, and float32 would round it to 0. The code counts subregions from 0. Until a
 | J                | `index`          | (...), int32    | 1, from 0                   |
 | log theta        | `log_masses`     | (..., m)        | nats                        |
 | log Psi(U)       | `log_psi`        | (...)           | nats                        |
-| slope            | `slope`          | (...)           | 1                           |
 | factor           | `multiplier`     | (...)           | 1                           |
 | omega            | `step_size`      | scalar          | 1                           |
 | N epsilon_k      | `learning_rate`  | scalar, (...)   | weights^2 examples / nat    |
@@ -62,14 +71,23 @@ end, and float32 would round it to 0. The code counts subregions from 0. Until a
 (...) is () for one chain and (K,) for K chains. If they share theta, log theta is (m,).
 """
 
+import math
 from typing import NamedTuple
+from typing import Self
 
 import numpy as np
 
 from keras_mhmcmc._types import Array
 from keras_mhmcmc._types import Tensor
+from keras_mhmcmc.samplers.base import Slot
 from keras_mhmcmc.samplers.parts import tensors
 from keras_mhmcmc.samplers.parts.tensors import ops
+
+FEWEST = 10  # energies that give a partition
+LOW_SHARE = 0.1  # of the energies, which the first subregion holds
+_REACH = 4.0  # from u_1 to the last subregion, relative to the highest energy
+_FINEST = 1e-6  # smallest width, relative to the energies
+_UNKNOWN = np.array([0.0, math.inf])  # one subregion holds all energies
 
 
 class Contour(NamedTuple):
@@ -154,22 +172,13 @@ def visited(visits: Tensor, place: Place, contour: Contour) -> Tensor:
 def visits_of(energy: Array, contour: Contour) -> Array:
     """Return the number of draws in each subregion, int64, (chain, partitions).
 
-    This is `locate` in numpy.
-
-    Args:
-        energy: of the draws, nats, float32, (chain, draw).
-        contour: the partition of all chains, or one for each chain.
+    `energy` is that of the draws, nats, (chain, draw).
     """
-    low, gap = (
-        np.asarray(ops.convert_to_numpy(x), "float32")
-        for x in (contour.energy_min, contour.energy_gap)
-    )
     count, num_chains = contour.partitions, len(energy)
-    energy = energy.T  # the chains last: each may have a partition of its own
-    finite = np.isfinite(energy)
-    above = np.ceil((np.where(finite, energy, 0.0) - low) / gap)
-    index = np.clip(above, 0, count - 1).astype("int64")
-    index += count * np.arange(num_chains)
+    # The chains last: each may have a partition of its own.
+    place = locate(ops.convert_to_tensor(energy.T, "float32"), contour)
+    index, finite = map(ops.convert_to_numpy, (place.index, place.finite))
+    index = index + count * np.arange(num_chains)
     visits = np.bincount(index[finite], minlength=num_chains * count)
     return visits.reshape(num_chains, count)
 
@@ -245,3 +254,82 @@ def _at(log_masses: Tensor, index: Tensor) -> Tensor:
 def _bins(contour: Contour, like: Tensor) -> Tensor:
     """Return the numbers of all subregions, int32, on the device of `like`."""
     return tensors.constant(range(contour.partitions), "int32", like)
+
+
+class PilotState(NamedTuple):
+    """The energies of the pilot's second half, and what they gave."""
+
+    energies: Tensor  # U, nats, (..., n); infinite: not known yet
+    # u_1 and du, nats, (..., 2); the width is infinite until the pilot's end.
+    partition: Tensor
+
+
+class Pilot(NamedTuple):
+    """A pilot of so many steps, for a partition of so many subregions."""
+
+    steps: int  # P
+    partitions: int  # m
+    is_shared: bool  # whether all chains find one partition together
+    room: int = 0  # energies that the state has room for, if they are more than n
+
+    def shortened(self, steps: int) -> Self:
+        """Return a pilot of so many steps, at most as many, with the same state."""
+        return self._replace(steps=min(steps, self.steps), room=self._room())
+
+    def _room(self) -> int:
+        return max(self.room, self.steps - self.steps // 2)
+
+    def init(self) -> PilotState:
+        """Return the slots of the state."""
+        return PilotState(
+            Slot("pilot_energies", (self._room(),), value=math.inf),
+            Slot("partition", (2,), value=_UNKNOWN, is_shared=self.is_shared),
+        )
+
+    def update(self, state: PilotState, energy: Tensor, number: Tensor) -> PilotState:
+        """Return the state after the step `number`, which evaluated `energy`."""
+        number = ops.cast(number, "int32")
+
+        def recorded() -> Tensor:
+            places = tensors.constant(range(self._room()), "int32", energy)
+            is_place = places == number - self.steps // 2
+            return ops.where(is_place, ops.expand_dims(energy, -1), state.energies)
+
+        energies = tensors.cond(number < self.steps, recorded, lambda: state.energies)
+        partition = tensors.cond(
+            number == self.steps - 1,
+            lambda: self.found(energies),
+            lambda: state.partition,
+        )
+        return PilotState(energies, partition)
+
+    def found(self, energies: Tensor) -> Tensor:
+        """Return (u_1, du) of each chain, or of all chains, float32, (..., 2)."""
+        if self.is_shared:
+            energies = ops.reshape(energies, (-1,))
+        is_finite = ops.isfinite(energies)
+        ordered = ops.sort(ops.where(is_finite, energies, math.inf), axis=-1)
+        count = ops.sum(ops.cast(is_finite, "int32"), axis=-1)
+        last = ops.maximum(ops.cast(count, "int32") - 1, 0)
+        low, high = _quantile(ordered, last, LOW_SHARE), tensors.pick(ordered, last)
+        # A chain without a finite energy is lost, and its partition must be finite.
+        low, high = (ops.where(ops.isfinite(x), x, 0.0) for x in (low, high))
+        largest = ops.maximum(ops.maximum(ops.abs(low), ops.abs(high)), 1.0)
+        gap = width(low, high, self.partitions, _REACH)
+        gap = ops.maximum(gap, _FINEST * largest)
+        return ops.stack([low, gap], axis=-1)
+
+
+def width(low: Tensor, high: Tensor, partitions: int, reach: float) -> Tensor:
+    """Return du of m subregions, the last from low + reach (high - low) on."""
+    return reach * (high - low) / (partitions - 2)
+
+
+def _quantile(ordered: Tensor, last: Tensor, share: float) -> Tensor:
+    """Return the quantile of the first `last` + 1 numbers of each row."""
+    place = share * ops.cast(last, "float32")
+    below = ops.floor(place)
+    index = ops.cast(below, "int32")
+    lower = tensors.pick(ordered, index)
+    upper = tensors.pick(ordered, ops.minimum(index + 1, last))
+    return lower + (place - below) * (upper - lower)

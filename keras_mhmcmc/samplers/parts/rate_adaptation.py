@@ -1,22 +1,19 @@
 """Adapt the learning rate of a Metropolis-Hastings chain to its forward acceptance.
 
 Not in the papers. Along a direction of curvature lambda, a forward step of the rate
-epsilon multiplies the gradient by 1 - epsilon lambda. It is accepted only if
-epsilon lambda < 2, whatever beta: see the docs, "Why a chain of a network freezes". SGD
-bounces out of such a valley. Metropolis-Hastings refuses each step, and needs a smaller
-rate.
+epsilon is accepted only if epsilon lambda < 2, whatever beta: see the docs, "Why a
+chain of a network freezes". SGD bounces out of such a valley. Metropolis-Hastings
+refuses each step, and needs a smaller rate.
 
 The forward proposals come in windows. A window has n proposals, a of them accepted.
 With f the factor of the rate, epsilon' = f epsilon:
 
     f <- max(0.7 f, FLOOR)   if a / n < LOW
     f <- min(1.1 f, 1)       if a / n > HIGH
-    n <- min(2 n, steps of an epoch)
+    n <- min(2 n, steps of an epoch), 16 at first
 
-The first window has 16 proposals. Before the first sample is kept, this is burn-in: how
-a chain came to its rate does not matter for what it samples with a fixed one. With the
-first kept sample the factor is frozen. At the floor the rate is not what is wrong: the
-temperature is too low, or the weights are useless.
+The first kept sample freezes the factor. At the floor the rate is not what is wrong:
+the temperature is too low, or the weights are useless.
 """
 
 import dataclasses

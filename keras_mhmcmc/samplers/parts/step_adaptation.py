@@ -12,11 +12,10 @@ the step in units of the scales:
     (3)  log epsilon_bar <- m^(-kappa) log epsilon + (1 - m^(-kappa)) log epsilon_bar
 
 A path of the warm-up has the step epsilon, all later paths have epsilon_bar. The first
-tenth of the warm-up adapts the step alone. Three windows follow, each about twice as
-long as the one before. Each window gives new scales, the standard deviations of its own
-positions, and dual averaging starts again. The last tenth adapts the step alone. Stan
-shrinks the variances towards 0.001. Here nothing is shrunk, so that the warm-up does
-not depend on the unit of a weight.
+and the last tenth of the warm-up adapt the step alone. Between them are three windows,
+each about twice as long as the one before. Each gives new scales, the standard
+deviations of its own positions, and dual averaging starts again. Unlike Stan's, the
+variances are not shrunk: the warm-up does not depend on the unit of a weight.
 """
 
 import math
