@@ -138,7 +138,6 @@ class ReversibleLangevin(Proposal):
         self.beta = _validate.number("beta", beta, _AT_LEAST_ONE)
         self.noise_temperature = _checked_noise_temperature(noise_temperature)
         self.normalized = _validate.choice("normalized", normalized, (True, False))
-        self.counts_weights = self.normalized
 
     def scales(
         self, learning_rate: Tensor, temperature: Tensor, train_size: int

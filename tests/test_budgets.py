@@ -46,7 +46,6 @@ SHORT = {
     "_backend/torch/host.py": "two files of its folder need it, and not each other",
     "_backend/torch/random.py": "the three backends have the same files",
     "bayesian/report.py": "the table that the call prints",
-    "fit/replicas.py": "what ranks share, apart from what one chain does",
     "samplers/named.py": "Keras finds samplers by name through it",
     "samplers/parts/importance.py": "draws and kept samples weigh in the same way",
 }

@@ -8,7 +8,6 @@ base alone, and find the partition.
 
 import dataclasses
 import math
-from collections.abc import Callable
 from collections.abc import Sequence
 from typing import Any
 from typing import Literal
@@ -24,9 +23,7 @@ from keras_mhmcmc._serialize import serializable
 from keras_mhmcmc._types import Array
 from keras_mhmcmc._types import Tensor
 from keras_mhmcmc._warn import warn
-from keras_mhmcmc.fit.chain import Chain
 from keras_mhmcmc.fit.sampler import Sampler
-from keras_mhmcmc.fit.watch import warm_up_message
 from keras_mhmcmc.partition import PILOT_STEPS
 from keras_mhmcmc.partition import EnergyPartition
 from keras_mhmcmc.priors import Prior
@@ -375,55 +372,6 @@ def csghmc(
 _FEWEST = 10  # energies that are enough to judge a partition
 
 
-class ContourChain(Chain):
-    """The chain of a contour sampler: it warns if the partition does not fit."""
-
-    def __init__(self, nan_policy: str | None) -> None:
-        super().__init__(nan_policy)
-        self._told: set[str] = set()
-
-    def look_at_epoch(self, counts: dict[str, Array]) -> None:
-        """Warn if most energies of an epoch lie outside the partition."""
-        super().look_at_epoch(counts)
-        steps = np.sum(counts["steps"])
-        if steps >= _FEWEST:
-            below, above = (np.sum(counts[name]) / steps for name in ("below", "above"))
-            message = subregions.outside_message(below, above, self._advice())
-            self._tell("partition", message)
-
-    def look_at_end(self, counts: Callable[[], dict[str, Array]]) -> None:
-        """Warn if a run ends in the pilot, or left subregions empty between others."""
-        super().look_at_end(counts)
-        parts, algorithm = self._parts, self._parts.algorithm()
-        if not _backend.hold_values(parts.state.all):
-            return
-        self._tell(
-            "pilot", warm_up_message(parts.name, self._steps(), algorithm.traits)
-        )
-        contour = algorithm.contour
-        visits = parts.state.arrays().visits.reshape(-1, contour.partitions).sum(0)
-        if visits.sum() < _FEWEST:
-            return
-        advice = self._advice()
-        if algorithm.pilot is None:
-            self._tell("partition", subregions.run_message(visits, contour, advice))
-        else:  # each chain has a partition of its own, and the pilot was in all of it
-            self._tell("partition", subregions.visits_message(visits, advice))
-
-    def _advice(self) -> str:
-        algorithm = self._parts.algorithm()
-        if algorithm.pilot is not None:
-            return subregions.fix_of_pilot(algorithm.pilot.steps)
-        lowest, highest = self._parts.energies.extremes()
-        return subregions.fix(lowest, highest, algorithm.contour.partitions)
-
-    def _tell(self, what: str, message: str | None) -> None:
-        """Warn, unless there was a warning of this kind."""
-        if message is not None and what not in self._told:
-            self._told.add(what)
-            warn(message)
-
-
 class ContourOptimizer(Sampler):
     """Abstract: a sampler that flattens the energy and weights its samples."""
 
@@ -439,8 +387,38 @@ class ContourOptimizer(Sampler):
         base, partition, steps, *more = settings
         steps = PILOT_STEPS if steps is None else steps
         algorithm = contour_sampler(base, partition, steps, *more, counts_visits=True)
-        chain = ContourChain(nan_policy)
-        super().__init__(learning_rate, algorithm, *shared, chain=chain)
+        super().__init__(learning_rate, algorithm, *shared, nan_policy=nan_policy)
+
+    def _look_at_epoch(self, counts: dict[str, Array]) -> None:
+        """Warn, too, if most energies of an epoch lie outside the partition."""
+        super()._look_at_epoch(counts)
+        steps = np.sum(counts["steps"])
+        if steps >= _FEWEST:
+            below, above = (np.sum(counts[name]) / steps for name in ("below", "above"))
+            message = subregions.outside_message(below, above, self._advice())
+            self._watch.say("partition", message)
+
+    def _look_at_end(self) -> None:
+        """Warn if a run ends in the pilot, or left subregions empty between others."""
+        super()._look_at_end()
+        if not _backend.hold_values(self._state.all):
+            return
+        algorithm, contour = self.algorithm, self.algorithm.contour
+        self._watch.look_at_warm_up(self._steps(), algorithm.traits)
+        visits = self._state.arrays().visits.reshape(-1, contour.partitions).sum(0)
+        if visits.sum() < _FEWEST:
+            return
+        if algorithm.pilot is None:
+            message = subregions.run_message(visits, contour, self._advice())
+        else:  # each chain has a partition of its own, and the pilot was in all of it
+            message = subregions.visits_message(visits, self._advice())
+        self._watch.say("partition", message)
+
+    def _advice(self) -> str:
+        pilot, partitions = self.algorithm.pilot, self.algorithm.contour.partitions
+        if pilot is not None:
+            return subregions.fix_of_pilot(pilot.steps)
+        return subregions.fix(*self._energies.extremes(), partitions)
 
     @property
     def partition(self) -> EnergyPartition | list[EnergyPartition] | None:
@@ -453,7 +431,7 @@ class ContourOptimizer(Sampler):
             return given
         if not self.built:
             return None
-        contour = self.algorithm.contour_of(self._parts.state.arrays())
+        contour = self.algorithm.contour_of(self._state.arrays())
         low, gap = np.ravel(contour.energy_min), np.ravel(contour.energy_gap)
         if not np.isfinite(gap).all():
             return None
@@ -468,12 +446,12 @@ class ContourOptimizer(Sampler):
 
         The sum over subregions is 1.
         """
-        log_masses = ops.convert_to_numpy(self._parts.state.structure.log_masses)
+        log_masses = ops.convert_to_numpy(self.slots.log_masses)
         return np.exp(log_masses.astype("float64"))
 
     def visits(self) -> Array:
         """Return the number of steps in each subregion, ([chains,] partitions)."""
-        return ops.convert_to_numpy(self._parts.state.structure.visits)
+        return ops.convert_to_numpy(self.slots.visits)
 
 
 @serializable

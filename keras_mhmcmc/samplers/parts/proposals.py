@@ -97,8 +97,6 @@ class Proposal(Configurable):
     uses_gradient = True
     # Whether moves go in two directions, which are counted apart.
     has_backward = False
-    # Whether the density ratio depends on the number of weights that move.
-    counts_weights = False
 
     def scales(
         self, learning_rate: Tensor, temperature: Tensor, train_size: int
