@@ -471,12 +471,19 @@ class SpikeSlabOptimizer(Sampler):
         nan_policy: str,
     ) -> None:
         kernel = spike_slab_sampler(*algorithm, is_network=True)
-        checks: dict[str, Any] = {}
+        options: dict[str, Any] = dict(nan_policy=nan_policy)
         if kernel.is_regression:
-            checks["check_model"] = _check_is_mean_squared_error
+            options["check_model"] = _check_is_mean_squared_error
         size, *more = shared
-        shared = learning_rate, kernel, size, kernel.prior, *more
-        super().__init__(*shared, nan_policy=nan_policy, **checks)
+        super().__init__(learning_rate, kernel, size, kernel.prior, *more, **options)
+
+    def _check_loss(self, is_step: bool = True) -> None:
+        super()._check_loss(is_step)
+        model = self._checked and self._checked()
+        # What layers add is known once the model was called, in the first step.
+        if model and is_step and self.algorithm.is_regression and not self._has_moved:
+            layers = _backend.adding_layers(model)
+            _refuse_parts([f"a loss of the layer '{name}'" for name in layers])
 
     def inclusion_probabilities(self) -> dict[str, Array]:
         """Return rho by variable path: how far each weight belongs to the slab, 0 to 1.
@@ -519,11 +526,14 @@ def _check_is_mean_squared_error(model: keras.Model) -> None:
         )
     has_weights = _backend.compile_arguments(model).get("loss_weights") is not None
     variables = _backend.network_of(model).trainable_variables
-    paths = [v.path for v in variables if v.regularizer is not None]
     found = [f"{len(losses)} losses"] * (len(losses) > 1)
     found += ["`loss_weights`"] * has_weights
-    found += [f"a regularizer of '{path}'" for path in paths]
-    found += [f"a loss of the layer '{x}'" for x in _backend.adding_layers(model)]
+    found += [f"a regularizer of '{v.path}'" for v in variables if v.regularizer]
+    _refuse_parts(found)
+
+
+def _refuse_parts(found: list[str]) -> None:
+    """Raise a `ValueError` for parts of a `keras` loss that are no squared errors."""
     if found:
         raise ValueError(
             'Argument `likelihood` must be "categorical" with this model: "gaussian" '
