@@ -32,7 +32,7 @@ from keras_mhmcmc.evaluation import evaluate_shift
 from keras_mhmcmc.evaluation import metrics
 from keras_mhmcmc.evaluation import predict_distribution
 from keras_mhmcmc.evaluation import temperature_scaling
-from keras_mhmcmc.fit.replicas import independent_processes
+from keras_mhmcmc.fit.state import independent_processes
 from keras_mhmcmc.parallel import ParallelChains
 from keras_mhmcmc.partition import EnergyPartition
 from keras_mhmcmc.partition import suggest_partition

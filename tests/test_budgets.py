@@ -45,7 +45,6 @@ SHORT = {
     "_backend/torch/random.py": "the three backends have the same files",
     "bayesian/report.py": "the table that the call prints",
     "expansions.py": "the public names of `mh.expansions`",
-    "fit/replicas.py": "what ranks share, apart from what one chain does",
     "proposals.py": "the public names of `mh.proposals`",
     "samplers/named.py": "Keras finds samplers by name through it",
     "samplers/parts/importance.py": "draws and kept samples weigh in the same way",

@@ -144,7 +144,7 @@ def violations(tree, path):
 
 
 OPTIMIZERS = {"Sampler", "ContourOptimizer", "SpikeSlabOptimizer"}
-OPTIMIZERS |= {"Chain"}
+OPTIMIZERS |= {"MetropolisSampler"}
 
 
 def is_optimizer(node):
@@ -190,7 +190,7 @@ def test_a_file_imports_only_what_its_row_allows(path):
 @pytest.mark.parametrize(
     ("path", "source"),
     [
-        ("fit/chain.py", "import torch"),
+        ("fit/state.py", "import torch"),
         ("_backend/errors.py", "import torch"),
         ("_backend/__init__.py", "import jax"),
         ("_backend/torch/chains.py", "import jax"),
@@ -198,14 +198,14 @@ def test_a_file_imports_only_what_its_row_allows(path):
         ("_backend/torch/core.py", "import keras\nkeras.backend.backend()"),
         ("samplers/parts/tensors.py", "import jax.numpy as jnp"),
         ("posterior/store.py", "def f():\n    from tensorflow import math"),
-        ("fit/chain.py", "import matplotlib.pyplot"),
-        ("fit/chain.py", "def f():\n    import matplotlib"),
+        ("fit/state.py", "import matplotlib.pyplot"),
+        ("fit/state.py", "def f():\n    import matplotlib"),
         ("plots/style.py", "import matplotlib"),
         ("plots/style.py", "if matplotlib:\n    import matplotlib"),
-        ("fit/chain.py", "if TYPE_CHECKING:\n    import torch"),
+        ("fit/state.py", "if TYPE_CHECKING:\n    import torch"),
         ("losses.py", "if TYPE_CHECKING:\n    from keras_mhmcmc import ensemble"),
         ("datasets/loading.py", "from sklearn import datasets"),
-        ("fit/chain.py", "import keras\nkeras.backend.backend()"),
+        ("fit/state.py", "import keras\nkeras.backend.backend()"),
         (
             "ensemble/ensemble.py",
             "import keras\nif keras.config.backend() == 'jax': pass",
@@ -222,8 +222,8 @@ def test_a_file_imports_only_what_its_row_allows(path):
         ("samplers/sgld.py", "self.add_variable(1)"),
         ("priors.py", "from keras_mhmcmc import fit"),
         ("proposals.py", "from keras_mhmcmc.fit.sampler import Sampler"),
-        ("fit/chain.py", "from .. import posterior"),
-        ("fit/chain.py", "from keras_mhmcmc import ensemble"),
+        ("fit/state.py", "from .. import posterior"),
+        ("fit/state.py", "from keras_mhmcmc import ensemble"),
         ("ensemble/ensemble.py", "from keras_mhmcmc import posterior"),
         ("losses.py", "from keras_mhmcmc import ensemble"),
         ("_validate.py", "from keras_mhmcmc import _backend"),
@@ -247,7 +247,7 @@ def test_the_check_of_imports_finds_what_is_not_allowed(path, source):
             "from keras_mhmcmc.samplers.parts import tensors\nimport math",
         ),
         ("samplers/parts/proposals.py", "from . import tensors"),
-        ("fit/chain.py", "from .sampler import Sampler\nfrom .. import priors"),
+        ("fit/state.py", "from .sampler import Sampler\nfrom .. import priors"),
         ("samplers/sgld.py", "from keras_mhmcmc.fit.sampler import Sampler"),
         ("posterior/store.py", "from keras_mhmcmc.ensemble import Ensemble"),
         ("plots/style.py", "def f():\n    import matplotlib.pyplot as plt"),

@@ -46,14 +46,10 @@ SAMPLERS = {
 # What the package says of chains that are none of the posterior: parts of sentences.
 SENTENCES = (
     "accepted none",
-    "The others are copies",
-    "hardly moves",
     "has not come down",
     "far above",
     "has not settled",
     "before the chain settled",
-    "from its way",
-    "lowered its learning rate",
     "float32 spacing",
 )
 

@@ -26,14 +26,12 @@ from keras_mhmcmc._backend.keras_internals import return_values
 from keras_mhmcmc._backend.keras_internals import split_call
 from keras_mhmcmc._backend.keras_internals import step_outputs
 from keras_mhmcmc._backend.keras_internals import values_kept
-from keras_mhmcmc._backend.keras_internals import wrap_batches
 from keras_mhmcmc._backend.model_files import made_again
 from keras_mhmcmc._backend.model_files import model_in_file
 from keras_mhmcmc._backend.model_files import portable
 from keras_mhmcmc._backend.model_files import refuse_legacy_file
 from keras_mhmcmc._backend.plain import *  # noqa: F403
 from keras_mhmcmc._backend.running_fit import error_leaves_fit
-from keras_mhmcmc._backend.running_fit import fitted_batches
 from keras_mhmcmc._backend.running_fit import fitted_data
 from keras_mhmcmc._backend.running_fit import fitting_frame
 from keras_mhmcmc._backend.running_fit import is_fitting

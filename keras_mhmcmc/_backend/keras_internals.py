@@ -186,12 +186,6 @@ def input_signature(model: keras.Model) -> list[Any]:
 # The training step.
 
 
-def wrap_batches(batches: Any, wrap: Callable[[Any], Any]) -> None:
-    """Make the `fitted_batches` of a `fit` wrap(batches) of each epoch."""
-    read = batches._get_iterator
-    batches._get_iterator = lambda: wrap(read())
-
-
 def return_values(optimizer: keras.optimizers.Optimizer) -> None:
     """Give the variables of `optimizer` and its model their values on JAX.
 

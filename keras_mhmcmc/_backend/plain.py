@@ -6,7 +6,6 @@ and sums over devices.
 
 import contextlib
 
-import keras
 from keras import ops
 
 from keras_mhmcmc._backend.keras_internals import BuiltBeforeSteps
@@ -95,13 +94,6 @@ def dense(gradients, variables):
     return list(gradients)
 
 
-def noted_weights(batches, note):
-    """Yield the mini-batches, after note(weights of the examples) of each."""
-    for batch in batches:
-        note(keras.utils.unpack_x_y_sample_weight(batch)[2])
-        yield batch
-
-
 def with_examples(step, has_chains):
     """Run `step()`, which assigns variables, unless the mini-batch is empty."""
     step()
@@ -138,11 +130,6 @@ def with_arrays(function):
 
 def can_compile():
     """Return whether `jit_compile=True` of `mh.sample` can make a long loop faster."""
-    return False
-
-
-def repeats_shuffles():
-    """Return whether `fit` shuffles arrays into the same order in each epoch."""
     return False
 
 

@@ -63,12 +63,6 @@ def fitted_data(model: keras.Model) -> dict[str, Any] | None:
     return None if frame is None else {name: frame.f_locals[name] for name in _DATA}
 
 
-def fitted_batches(model: keras.Model) -> Any:
-    """Return what gives the mini-batches of a `model.fit` that runs, or None."""
-    frame = fitting_frame(model)
-    return None if frame is None else frame.f_locals.get("epoch_iterator")
-
-
 def data_of_step() -> Any:
     """Return the mini-batch of the training step that runs, None outside of one."""
     for caller in _callers():

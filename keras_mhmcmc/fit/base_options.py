@@ -63,15 +63,8 @@ def check_prior(prior: Any) -> None:
 
 
 def check_variables(variables: Sequence[keras.Variable]) -> None:
-    """Raise a `ValueError` for a constraint, or for what Keras itself overwrites."""
+    """Raise a `ValueError` for a constraint, and warn of half precision."""
     for variable in variables:
-        if variable.overwrite_with_gradient:
-            raise ValueError(
-                "A sampler cannot train a model in float8: Keras keeps the scales of "
-                "its layers in trainable variables, and noise would be added to them. "
-                "Train in float32 or with the policy 'mixed_bfloat16'. "
-                f"Received: the variable '{variable.path}'"
-            )
         if variable.constraint is not None:
             raise ValueError(
                 f"The variable '{variable.path}' has a constraint, which would change "

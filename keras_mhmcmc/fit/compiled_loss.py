@@ -1,35 +1,40 @@
-"""Check the loss that a model was compiled with."""
+"""What the compiled loss is: a likelihood, a mean, its terms, that of a constant.
+
+How many terms an example has tells what a sampler takes for N.
+"""
 
 import inspect
-import json
-import re
-import weakref
+import itertools
+import math
 from collections.abc import Callable
 from collections.abc import Sequence
 from typing import Any
 
 import keras
 import numpy as np
+from keras import ops
 
 from keras_mhmcmc import _backend
-from keras_mhmcmc._backend import ops
-from keras_mhmcmc.fit import base_options
+from keras_mhmcmc import _data
+from keras_mhmcmc import _validate
+from keras_mhmcmc._stored_model import StackedModel
+from keras_mhmcmc._stored_model import WrapperModel
+from keras_mhmcmc._types import Array
 from keras_mhmcmc.fit.watch import tell
+from keras_mhmcmc.losses import Likelihood
 
 Check = Callable[[keras.Model], None]  # of a compiled model, before the first step
 
-# Losses whose size says nothing about the noise: classes, and functions of these names.
-_NAMES = (
-    *("MeanSquaredError", "MeanAbsoluteError", "MeanAbsolutePercentageError"),
-    *("MeanSquaredLogarithmicError", "Huber", "LogCosh", "CosineSimilarity"),
-    *("Hinge", "SquaredHinge", "CategoricalHinge", "BinaryFocalCrossentropy"),
-    *("CategoricalFocalCrossentropy", "CategoricalGeneralizedCrossEntropy"),
-    *("Circle", "Dice", "Tversky"),
-)
-_NO_LIKELIHOODS = tuple(getattr(keras.losses, name) for name in _NAMES)
-_AS_FUNCTIONS = tuple(
-    getattr(keras.losses, re.sub("(?<=[a-z])(?=[A-Z])", "_", name).lower())
-    for name in _NAMES
+_EXAMPLES, _BATCH = 1000, 250  # that give the loss of a constant prediction
+_SMALLEST = 1e-7  # of a probability: the bound of Keras' cross-entropies
+_ROWS = 2  # enough to tell a sum from a mean
+# Losses whose size says nothing about the noise, as `name_of` returns them.
+_NO_LIKELIHOODS = (
+    *("mse", "meansquarederror", "mae", "meanabsoluteerror", "mape", "msle", "huber"),
+    *("meanabsolutepercentageerror", "meansquaredlogarithmicerror", "logcosh"),
+    *("cosinesimilarity", "hinge", "squaredhinge", "categoricalhinge", "circle"),
+    *("binaryfocalcrossentropy", "categoricalfocalcrossentropy", "dice", "tversky"),
+    "categoricalgeneralizedcrossentropy",
 )
 # Names as `name_of` returns them.
 OF_LABELS = "binarycrossentropy"  # a mean over the labels of an example
@@ -39,9 +44,13 @@ OF_REGRESSIONS = (*OF_MEAN_SQUARES, "mae", "meanabsoluteerror", "huber", "logcos
 
 def name_of(loss: Any) -> str:
     """Return the name of a loss as given to `compile`, in small letters alone."""
-    if not isinstance(loss, str):
-        loss = getattr(loss, "__name__", type(loss).__name__)
-    return str(loss).lower().replace("_", "")
+    return _own_name(loss).lower().replace("_", "")
+
+
+def _own_name(loss: Any) -> str:
+    if isinstance(loss, str):
+        return loss
+    return getattr(loss, "__name__", type(loss).__name__)
 
 
 def missing(name: str) -> str:
@@ -72,70 +81,15 @@ def check_is_mean(model: keras.Model) -> None:
 
 def warn_of_no_likelihood(model: keras.Model) -> None:
     """Warn if a loss of `model` is known to be no negative log-likelihood."""
-    _warn_of_another_likelihood(model)
-    for given in keras.tree.flatten(model.loss):
-        loss = keras.losses.get(given) if isinstance(given, str) else given
-        if not isinstance(loss, _NO_LIKELIHOODS) and loss not in _AS_FUNCTIONS:
+    for loss in keras.tree.flatten(model.loss):
+        if name_of(loss) not in _NO_LIKELIHOODS:
             continue
-        kind = loss if inspect.isfunction(loss) else type(loss)
-        name = given if isinstance(given, str) else kind.__name__
         squares = (
             " The mean squared error stands for normal noise with a standard deviation "
             "of 0.71, in units of the target."
         )
         squares *= is_mean_squared_error(loss)
-        tell("no likelihood", name=name, squares=squares)
-
-
-def _warn_of_another_likelihood(model: keras.Model) -> None:
-    """Warn if options change the likelihood that a loss stands for."""
-    found = []
-    for loss in keras.tree.flatten(model.loss):
-        if isinstance(loss, keras.losses.Loss):
-            smoothing = loss.get_config().get("label_smoothing")
-            found += [f"label_smoothing={smoothing}"] * bool(smoothing)
-    weights = _backend.compile_arguments(model).get("loss_weights")
-    if any(weight not in (None, 1) for weight in keras.tree.flatten(weights)):
-        found.append(f"loss_weights={weights}")
-    if found:
-        tell("another likelihood", found=", ".join(found))
-
-
-def check_is_mean_squared_error(model: keras.Model) -> None:
-    """Raise a `ValueError` if `model` has a loss other than the mean squared error."""
-    losses = keras.tree.flatten(model.loss)
-    others = [x for x in losses if x is not None and not is_mean_squared_error(x)]
-    if others:
-        raise ValueError(
-            'Argument `likelihood` must be "categorical" with this loss: "gaussian" '
-            "learns the noise of a regression from the mean squared error. Compile the "
-            'model with loss="mean_squared_error", or choose "categorical", which '
-            "takes any mean negative log-likelihood. Received: "
-            f'likelihood="gaussian", loss={model.loss!r}'
-        )
-    has_weights = _backend.compile_arguments(model).get("loss_weights") is not None
-    variables = _backend.network_of(model).trainable_variables
-    paths = [v.path for v in variables if v.regularizer is not None]
-    found = [f"{len(losses)} losses"] * (len(losses) > 1)
-    found += ["`loss_weights`"] * has_weights
-    found += [f"a regularizer of '{path}'" for path in paths]
-    _refuse_all(found)
-
-
-def check_adds_no_loss(model: keras.Model) -> None:
-    """Raise a `ValueError` if layers of `model`, which was called, add to its loss."""
-    _refuse_all([f"a loss of the layer '{x}'" for x in _backend.adding_layers(model)])
-
-
-def _refuse_all(found: list[str]) -> None:
-    """Raise a `ValueError` for parts of a loss that are no squared errors."""
-    if found:
-        raise ValueError(
-            'Argument `likelihood` must be "categorical" with this model: "gaussian" '
-            "learns the noise from the loss, which must be the mean squared error of "
-            "one output and nothing else. Leave out `loss_weights`, regularizers and "
-            f'`add_loss`. Received: likelihood="gaussian" with {", ".join(found)}'
-        )
+        tell("no likelihood", name=_own_name(loss), squares=squares)
 
 
 def is_mean_squared_error(loss: Any) -> bool:
@@ -147,95 +101,206 @@ def is_mean_squared_error(loss: Any) -> bool:
     return loss is keras.losses.mean_squared_error
 
 
-def _as_json(value: Any) -> Any:
-    """Return what stands for a value that JSON does not know."""
-    if isinstance(value, np.ndarray) or ops.is_tensor(value):
-        return ops.convert_to_numpy(value).tolist()
-    return type(value).__name__
+def found_size(model: keras.Model | None, x: Any, *, is_of_examples: bool) -> int:
+    """Return N for the data `x` that `model` is fitted to.
 
-
-def checked_as(first: Any, model: keras.Model) -> Any:
-    """Return what tells the loss, and warn if the chain began with another, `first`.
-
-    A chain that compares energies needs one loss. An error would empty the model on
-    JAX, where the step runs already.
+    N counts the terms of the loss: with a mean over the positions of an example, it is
+    a multiple of the number of examples.
     """
+    count = _backend.count_examples(x)
+    reason = "no data tell the number of examples"
+    if model is not None and count:
+        factors = terms_of_an_example(model) or {1}
+        if factors == {1} or (len(factors) == 1 and not is_of_examples):
+            return count * factors.pop()
+        reason = "the loss may be a mean over several terms of each example"
+    raise ValueError(
+        f"Argument `train_size` must be given here: {reason}. Pass `train_size=<number "
+        "of training examples>`, times the number of terms in a mean over the "
+        f"positions of an example. Received: train_size='auto', x={_validate.shown(x)}"
+    )
 
-    def of_one(loss: Any) -> Any:
-        if not isinstance(loss, keras.losses.Loss):
-            return loss
-        config = {**loss.get_config(), "name": None}
-        return type(loss), json.dumps(config, sort_keys=True, default=_as_json)
 
-    now = [
-        keras.tree.map_structure(of_one, model.loss),
-        _backend.compile_arguments(model).get("loss_weights"),
+def terms_of_an_example(model: keras.Model) -> set[int] | None:
+    """Return how many terms of the loss an example may have; None: it is not known.
+
+    One number is sure, of cross-entropies, the mean squared error and the `mh.losses`
+    of one output. With a mask it depends on the data.
+    """
+    shapes, losses = _output_shapes(model), keras.tree.flatten(model.loss)
+    if shapes is None:
+        return None
+    names = [name_of(loss) for loss in losses]
+    if len(shapes) == len(losses) == 1 and not _backend.makes_masks(_network_of(model)):
+        if names[0] in ("categoricalcrossentropy", "sparsecategoricalcrossentropy"):
+            return {math.prod(shapes[0][:-1])}
+        if names[0] in (OF_LABELS, *OF_MEAN_SQUARES):
+            return {math.prod(shapes[0])}
+        if isinstance(losses[0], Likelihood):
+            return {1}
+    positions = {math.prod(shape[:-1]) for shape in shapes}
+    outputs = {math.prod(shape) for shape in shapes}
+    # A cross-entropy of several classes is never a mean over the classes.
+    is_categorical = all("categorical" in name for name in names)
+    return {1} | positions - {0} | (set() if is_categorical else outputs - {0})
+
+
+def output_shape(model: keras.Model) -> tuple[int, ...] | None:
+    """Return the shape of the only output for one example, None if it is not known."""
+    shapes = _output_shapes(model)
+    return shapes[0] if shapes is not None and len(shapes) == 1 else None
+
+
+def _output_shapes(model: keras.Model) -> list[tuple[int, ...]] | None:
+    """Return the shapes of the outputs for one example, None if they are not known."""
+    model = _network_of(model)
+    if not isinstance(model, keras.Sequential | keras.Function) or not model.built:
+        return None
+    shapes = [tuple(output.shape[1:]) for output in model.outputs]
+    return None if any(None in shape for shape in shapes) else shapes
+
+
+def _network_of(model: keras.Model) -> keras.Model:
+    """Return the network of chains side by side, or of a wrapper, or the model."""
+    model = _backend.network_of(model)
+    return model.model if isinstance(model, WrapperModel) else model
+
+
+def warn_of_sum(model: keras.Model) -> None:
+    """Warn if the compiled loss of `model` doubles when the examples are doubled.
+
+    A function that returns one number for a mini-batch hides from Keras whether it is
+    a mean or a sum. The check needs targets in an array, and one output of known shape.
+    Losses of Keras give one number for each example, or `check_is_mean` refuses them.
+    """
+    losses, y = _backend.compiled_losses(model), fitted_targets(model)
+    shape, given = output_shape(model), keras.tree.flatten(model.loss)
+    if len(losses) != 1 or shape is None or _is_of_keras(given[0]):
+        return
+    if y is None or len(y.shape) == 0 or y.shape[0] < _ROWS:
+        return
+    targets = np.asarray(ops.convert_to_numpy(y[:_ROWS]))
+    outputs = np.random.default_rng(0).uniform(0.1, 0.9, (_ROWS, *shape))
+
+    def value(times: int) -> float:
+        rows = (targets, outputs.astype("float32"))
+        tensors = (ops.convert_to_tensor(np.repeat(part, times, 0)) for part in rows)
+        return float(ops.convert_to_numpy(losses[0][0](*tensors)))
+
+    try:
+        once, twice = value(1), value(2)
+    except Exception as error:  # a loss may take mini-batches of one size alone
+        tell("unknown", error=error)
+        return
+    if once != 0.0 and math.isclose(twice, 2.0 * once, rel_tol=1e-3):
+        tell("sum", once=once, twice=twice)
+
+
+def fitted_targets(model: keras.Model) -> Any:
+    """Return the targets that `fit` was given, None if they are no array."""
+    data = _backend.fitted_data(model)
+    y: Any = None if data is None else data["y"]
+    return y if isinstance(y, np.ndarray) or ops.is_tensor(y) else None
+
+
+def _is_of_keras(given: Any) -> bool:
+    """Return whether a loss as given to `compile` is one of Keras' or of ours."""
+    kind = given if inspect.isfunction(given) else type(given)
+    is_known = kind.__module__.partition(".")[0] in ("keras", "keras_mhmcmc")
+    return isinstance(given, str) or is_known
+
+
+def constant_loss(
+    model: keras.Model, batches: Sequence[_data.Batch] | None = None
+) -> float | None:
+    """Return the mean loss of the best constant prediction, None if it is not known.
+
+    It is known for one output with a loss of Keras for classes or regressions, or a
+    loss of `mh.losses`, where the data of `fit` can be read a second time.
+    """
+    data, losses = _backend.fitted_data(model), _backend.compiled_losses(model)
+    shape = output_shape(model)
+    if data is None or any(
+        data[f"{k}_weight"] is not None for k in ("class", "sample")
+    ):
+        return None
+    if len(losses) != 1 or losses[0][1] != 1.0 or shape is None:
+        return None
+    # An output without an axis for time has no mask.
+    if len(shape) > 1 and _backend.makes_masks(_backend.network_of(model)):
+        return None
+    batches = first_batches(model) if batches is None else batches
+    targets = [y for _, y, _ in batches]
+    if not all(isinstance(y, np.ndarray) and y.ndim > 0 for y in targets):
+        return None
+    given = keras.tree.flatten(model.loss)[0]
+    outputs = _constant(given, np.concatenate(targets), shape) if targets else None
+    if outputs is None:
+        return None
+    outputs = outputs.astype("float32")
+    found = [
+        mean_loss(model, np.broadcast_to(outputs, (len(y), *shape)), y, weights)
+        for _, y, weights in batches
     ]
-    if first is not None and first != now:
-        tell("another loss", now=now, first=first)
-    return now
+    return float(np.average(found, weights=list(map(len, targets))))
 
 
-def _unknown() -> None:
-    return None
+def loss_of_state(model: keras.Model) -> float:
+    """Return the mean loss of the state, over the data that gave the constant loss."""
+    found = []
+    for x, y, weights in first_batches(model):
+        outputs = model(x, training=False)
+        is_stacked = isinstance(model, StackedModel)
+        members = ops.moveaxis(outputs, 1, 0) if is_stacked else outputs[None]
+        found += [mean_loss(model, member, y, weights) for member in members]
+    return float(np.mean(found))
 
 
-class LossCheck:
-    """Checks each loss that a model is compiled with once in each `fit`."""
+def first_batches(
+    model: keras.Model, count: int = _EXAMPLES // _BATCH
+) -> list[_data.Batch]:
+    """Return mini-batches of `fit`, none if they can be read only once."""
+    data = _backend.fitted_data(model)
+    if data is None:
+        return []
+    try:
+        stream = _data.stream_of(data["x"], data["y"], _BATCH, seed=0)
+        return list(itertools.islice(stream(), count))
+    except ValueError:  # a generator, whose mini-batches belong to `fit`
+        return []
 
-    def __init__(
-        self,
-        own: Check,
-        in_step: Check | None,  # of a model that has been called
-        is_compared: bool,  # whether the chain compares energies: it needs one loss
-    ) -> None:
-        self._own, self._in_step, self._is_compared = own, in_step, is_compared
-        self._is_step_checked = False
-        self._model: Callable[[], keras.Model | None] = _unknown
-        self._key: Any = None  # of the compilation that was checked
-        self._first: Any = None  # tells the first loss
-        self._has_told = False
 
-    def look(
-        self,
-        optimizer: keras.optimizers.Optimizer,
-        sampled: Sequence[keras.Variable],
-        is_step: bool,
-    ) -> None:
-        """Raise a `ValueError` if the model that trains does not suit the sampler.
+def mean_loss(model: keras.Model, outputs: Any, y: Any, weights: Any = None) -> float:
+    """Return the mean loss of outputs."""
+    y_true, y_pred = ops.convert_to_tensor(y), ops.convert_to_tensor(outputs)
+    # Not by `Loss.__call__`, which divides by the number of replicas.
+    loss = _backend.compiled_losses(model)[0][0]
+    values = np.asarray(ops.convert_to_numpy(loss.call(y_true, y_pred)))
+    if weights is not None:
+        values = values * weights.reshape(len(weights), *[1] * (values.ndim - 1))
+    return float(np.mean(values))
 
-        On JAX an error in a step would empty the model. So `Optimizer.build` looks,
-        too, which Keras calls before the first step.
-        """
-        known = self._model()
-        if known is not None and _backend.compile_key(known) is self._key:
-            if is_step and self._in_step is not None and not self._is_step_checked:
-                self._in_step(known)
-                self._is_step_checked = True
-            return
-        model = _backend.training_model(optimizer)
-        if model is None:
-            if is_step:
-                self._look_for_fit(optimizer)
-            return
-        self._own(model)
-        base_options.refuse_loss_scaling(model)
-        base_options.refuse_other_weights(sampled, model)
-        check_is_mean(model)
-        if self._is_compared:
-            self._first = checked_as(self._first, model)
-        self._model, self._key = weakref.ref(model), _backend.compile_key(model)
-        self._is_step_checked = False
-        if is_step:
-            self.look(optimizer, sampled, is_step)
 
-    def forget(self) -> None:
-        """Look again in the next step: of another `fit`, perhaps of another model."""
-        self._model = _unknown
+def _constant(loss: Any, y: Array, shape: tuple[int, ...]) -> Array | None:
+    """Return the best outputs that are the same for all examples, or None.
 
-    def _look_for_fit(self, optimizer: keras.optimizers.Optimizer) -> None:
-        """Warn, once, of a `fit` that does not know this optimizer."""
-        if self._has_told or not _backend.is_fitting():
-            return
-        self._has_told = True
-        tell("not compiled", name=optimizer.name)
+    `loss` is that of the only output, as given to `compile`, and `shape` that of the
+    output of one example.
+    """
+    name = name_of(loss)
+    if isinstance(loss, Likelihood):
+        return loss.constant(y).reshape(shape)
+    if name == "sparsecategoricalcrossentropy":
+        counts = np.bincount(y.astype("int64").reshape(-1).clip(0), minlength=shape[-1])
+        share = counts[: shape[-1]] / counts.sum()
+    elif name in ("categoricalcrossentropy", OF_LABELS, *OF_REGRESSIONS):
+        share = y.astype("float64").mean(axis=0).reshape(shape)
+    else:
+        return None
+    if name in OF_REGRESSIONS:
+        return share
+    share = np.clip(share, _SMALLEST, 1.0 - _SMALLEST)
+    is_object = isinstance(loss, keras.losses.Loss)
+    if not (is_object and loss.get_config().get("from_logits", False)):
+        return share
+    return np.log(share / (1.0 - share) if name == OF_LABELS else share)

@@ -2,6 +2,7 @@
 
 import functools
 import math
+import weakref
 from collections.abc import Callable
 from collections.abc import Sequence
 from typing import Any
@@ -17,29 +18,29 @@ from keras_mhmcmc._backend import ops
 from keras_mhmcmc._serialize import call_text
 from keras_mhmcmc._types import Array
 from keras_mhmcmc._types import Tensor
+from keras_mhmcmc._warn import warn
 from keras_mhmcmc.fit import arguments as constructor
 from keras_mhmcmc.fit import base_options
 from keras_mhmcmc.fit import compiled_loss
 from keras_mhmcmc.fit import state
-from keras_mhmcmc.fit.chain import Chain
-from keras_mhmcmc.fit.chain import Parts
-from keras_mhmcmc.fit.chain import ProposingChain
-from keras_mhmcmc.fit.loss_terms import found_size
 from keras_mhmcmc.fit.model_states import ModelStates
 from keras_mhmcmc.fit.state import SampleInfo
-from keras_mhmcmc.fit.watch import tell
+from keras_mhmcmc.fit.watch import Once
+from keras_mhmcmc.fit.watch import reason_of_stop
 from keras_mhmcmc.priors import BoundGaussian
 from keras_mhmcmc.priors import Prior
 from keras_mhmcmc.priors import SpikeSlab
 from keras_mhmcmc.priors import warn_of_regularizers
 from keras_mhmcmc.samplers.base import Algorithm
+from keras_mhmcmc.samplers.base import Current
 from keras_mhmcmc.samplers.base import Evaluation
 from keras_mhmcmc.samplers.base import Position
+from keras_mhmcmc.samplers.base import checked_learning_rate
+from keras_mhmcmc.samplers.base import leaves
 from keras_mhmcmc.schedules import Schedule
 
 # The name in files. All other names there are numbers, or those of `ModelStates`.
 _WARM_UP = "warm_up"
-_LEAST = 4  # steps of a warm-up
 
 
 class Sampler(keras.optimizers.Optimizer):
@@ -48,12 +49,23 @@ class Sampler(keras.optimizers.Optimizer):
     A final class is a signature, a docstring, and the algorithm that it runs. The
     algorithm gets the gradient of U/N and the energy U in nats, both with the prior,
     where U is N times the training loss minus the log prior.
+
+    The chain of a diffusion lies in the variables of the model. It stops in the step
+    that meets a loss or gradient that is not finite. No step waits for the device: the
+    step stores its number in a variable, and from then on nothing of the chain is
+    written. The end of an epoch or of `fit` warns or raises. Other chains lie there in
+    another way: that of `MetropolisSampler`, of `mh.AMAGOLD` and of `mh.Barker`.
     """
 
     usual_rate = 0.03  # of a sampler that is asked for by its name
+    # The steps after which a callback settles; None: at the end of an epoch.
+    steps_per_test: int | None = None
     _given: dict[str, Any]  # the arguments of the constructor, as they were given
-    _parts: Parts  # once the optimizer is built
-    _has_keeper = False  # somebody keeps samples
+    # Once the optimizer is built.
+    _state: state.StateVariables
+    _energies: state.Energies
+    # The step, from 1, that stopped each chain, or -1; None: nothing stops a chain.
+    _stopped_at: Any = None
 
     def __new__(cls, *args: Any, **kwargs: Any) -> Self:
         sampler = super().__new__(cls)
@@ -73,25 +85,18 @@ class Sampler(keras.optimizers.Optimizer):
         options: dict[str, Any],
         *,
         batch_size: int | None = None,
-        nan_policy: str | None = None,
-        chain: Chain | None = None,
+        nan_policy: str = "stop",
         check_model: compiled_loss.Check = compiled_loss.warn_of_no_likelihood,
-        check_step: compiled_loss.Check | None = None,
     ) -> None:
         base_options.refuse(options, type(self))
         is_function = callable(learning_rate) and not isinstance(learning_rate, type)
-        if not isinstance(learning_rate, Schedule) and not is_function:
-            learning_rate = _validate.number(
-                "learning_rate",
-                learning_rate,
-                _validate.NOT_NEGATIVE,
-                hint="A `LearningRateSchedule` will do as well.",
-            )
+        if not is_function:
+            learning_rate = checked_learning_rate(learning_rate)
         super().__init__(learning_rate=learning_rate, name=_validate.scope_name(name))
         self._train_size: int | None = None  # no `fit` has told it yet
         self._batch_size = batch_size
-        self.algorithm, is_compared = algorithm, algorithm.traits.compares_batches
-        if is_compared:
+        self.algorithm = algorithm
+        if algorithm.traits.compares_batches:
             self._batch_size = _validate.integer("batch_size", batch_size, 1)
         if not (isinstance(train_size, str) and train_size == "auto"):
             self._use_train_size(train_size)
@@ -103,21 +108,27 @@ class Sampler(keras.optimizers.Optimizer):
         self._first_seed: int = self._seed or 0
         if seed is None:
             self._first_seed = state.fresh_seed()
+        # Whether to warn of a chain that was stopped, or to raise an error.
+        self._policy = _validate.choice("nan_policy", nan_policy, ("stop", "raise"))
         # None: one chain. K: the variables have a leading chain axis of length K.
         self.num_chains: int | None = None
         self.model_states = ModelStates()
         self._observer = _backend.LossObserver()
-        if chain is None:
-            chain = ProposingChain() if is_compared else Chain(nan_policy)
-        self._chain = chain
         # With the replicas of `tf.distribute` or the processes of `torch.distributed`.
         self._is_shared = _backend.shares_chains()
         self._are_equal = False  # the processes, checked in the first step of a `fit`
         self._bound_prior: BoundGaussian | None = None
         self._has_moved = False  # a step was made or traced
+        self._changes = 0  # of the state, between steps
         # The warm-up, if it was not given and a burn-in set it.
         self._planned: int | None = None
-        self._check = compiled_loss.LossCheck(check_model, check_step, is_compared)
+        # The model whose loss was checked in this `fit`, and its compilation.
+        self._checked: weakref.ref[keras.Model] | None = None
+        self._checked_key: Any = None
+        self._check_model = check_model
+        self.has_keeper = False  # somebody keeps samples
+        self._watch = Once(type(self).__name__)
+        self._reported = 0  # chains that were stopped
 
     # What Keras calls.
 
@@ -130,33 +141,25 @@ class Sampler(keras.optimizers.Optimizer):
         self._first_seed = state.common_seed(self._first_seed, self.seed is not None)
         base_options.check_variables(variables)
         super().build(variables)
-        has_chains = self.num_chains is not None
-        seeds = state.seeds_along_chains(self._first_seed, self.num_chains or 1)
-        first = state.constant([[seed, 0] for seed in seeds])
+        first = state.first_noise(self._first_seed, self.num_chains or 1)
         self._noise_state = self._add((2,), first, _backend.SEED_DTYPE, "noise_state")
+        has_chains = self.num_chains is not None
         stream = _backend.ChainsNoise if has_chains else _backend.NoiseStream
         self._noise = stream(self._noise_state)
         if self.prior is not None:
             warn_of_regularizers(variables)
         if isinstance(self.prior, Prior):
             self._bound_prior = self.prior.bind(variables)
-        energies = state.Energies(self._add, self._chain.lost_chains)
+        self._energies = state.Energies(self._add, self._lost_chains)
         counts = (len(self.algorithm.traits.counts),)
         self._counts = self._add(counts, "zeros", "float32", "counts")
         self.algorithm = self.algorithm.bind_weights(variables, has_chains)
-        slots = state.StateVariables(self.algorithm, variables, self._add)
-        self._parts = Parts(
-            type(self).__name__,
-            slots,
-            energies,
-            self.iterations,
-            self._counts,
-            self._evaluation,
-            lambda: ops.cast(self.learning_rate, "float32"),
-            self.temperature_now,
-            lambda: self.algorithm,
-        )
-        self._chain.build(self._parts, self._add)
+        self._state = state.StateVariables(self.algorithm, variables, self._add)
+        self._build_chain()
+
+    def _build_chain(self) -> None:
+        """Add variables of the chain's own, after all others."""
+        self._stopped_at = self._add((), state.constant(-1), "int32", "stopped_at")
 
     @_backend.uncompiled
     def apply(
@@ -179,25 +182,21 @@ class Sampler(keras.optimizers.Optimizer):
             self.build(list(variables))
         weights = self.sampled_variables
         variables = list(weights if variables is None else variables)
-        what = self.algorithm.traits.counts_weights
-        gradients = state.gradients_of_each(weights, variables, gradients, what)
+        gradients = state.gradients_of_each(weights, variables, gradients)
         loss = self._observer.take(gradients)
         if loss is None and self.algorithm.traits.uses_energy:
             raise ValueError(compiled_loss.missing(type(self).__name__))
-        idle = [i for i, gradient in enumerate(gradients) if gradient is None]
-        for i in idle:
-            gradients[i] = ops.zeros_like(_backend.read([weights[i]])[0])
         gradients = _backend.dense(gradients, weights)
-        changes = self._chain.take_changes()
+        changes, self._changes = self._changes, 0
         if self._is_shared:
             if not self._are_equal:
                 self._check_processes(gradients)
             gradients, loss = _backend.over_replicas(gradients, loss, changes)
-        update = functools.partial(self._update, idle)
-        if self.num_chains is None and not idle:
+        update: Callable[..., None] = self._update
+        if self.num_chains is None:
             update = _backend.compiled_update(update, weights)
         update = _backend.on_each_replica(update, weights)
-        rate = ops.cast(self.learning_rate, "float32")
+        rate = self._rate()
 
         def step() -> None:
             update(gradients, loss, rate)
@@ -205,11 +204,9 @@ class Sampler(keras.optimizers.Optimizer):
 
         _backend.with_examples(step, has_chains=self.num_chains is not None)
 
-    def _update(
-        self, idle: list[int], gradient: Position, loss: Tensor, rate: Tensor
-    ) -> None:
-        """Move all weights but those of the indices `idle`."""
-        weights = self._parts.state.weights
+    def _update(self, gradient: Position, loss: Tensor, rate: Tensor) -> None:
+        """Move all weights of the chains that go on."""
+        weights = self._state.weights
         position, energy = _backend.read(weights), loss
         if loss is not None:
             energy = self.train_size * ops.cast(loss, "float32")
@@ -218,36 +215,52 @@ class Sampler(keras.optimizers.Optimizer):
             gradient = prior.add_gradient(position, gradient, self.train_size)
             if energy is not None:
                 energy = energy + prior.energy(position, like=energy)
-            # What does not move has no part in the density of a move.
-            gradient = list(gradient)
-            for i in idle:
-                gradient[i] = ops.zeros_like(gradient[i])
-
-        step = functools.partial(self._step, gradient, energy, rate, idle)
-        self._chain.run(step, energy, gradient, [*self.variables, *weights])
+        step = functools.partial(self._step, list(gradient), energy, rate)
+        if self._stopped_at is None:
+            step()
+            return
+        runs = state.go_on(self._stopped_at, gradient, energy, self.iterations)
+        variables, is_one = [*self.variables, *weights], len(runs.shape) == 0
+        if not (is_one and _backend.steps_if(runs, step, variables)):
+            step(runs)
 
     def _step(
-        self, gradient: Position, energy: Tensor, rate: Tensor, idle: list[int]
+        self, gradient: Position, energy: Tensor, rate: Tensor, runs: Tensor = None
     ) -> None:
+        """Make a step of the chains that go on: `runs` tells which; None: all do."""
         self._has_moved = True
-        algorithm, chain, parts = self.algorithm, self._chain, self._parts
-        slots = chain.read(keeps=bool(idle))
+        algorithm = self.algorithm
+        slots = self._read_state(can_overwrite=runs is None)
         evaluation = self._evaluation(algorithm.point(slots), gradient, energy, rate)
-        evaluation = evaluation._replace(restart=chain.restart(slots))
+        evaluation = evaluation._replace(restart=self._restart(slots))
         current, info = algorithm.decide(slots, evaluation)
         if current.energy is not None:
-            recorded = parts.energies.recorded(current.energy, info.log_weight)
-            chain.write([parts.energies.variable], [recorded])
+            recorded = self._energies.recorded(current.energy, info.log_weight)
+            state.write([self._energies.variable], [recorded], runs)
         if info.counts:
             counts = [info.counts[name] for name in algorithm.traits.counts]
             counts = ops.convert_to_tensor(self._counts) + ops.stack(counts, axis=-1)
-            chain.write([self._counts], [counts])
-        current = chain.between(current, info.accepted, keeps=bool(idle))
-        slots = algorithm.move(current, evaluation)
-        point = algorithm.point(slots)
-        for i in idle:
-            point[i] = current.position[i]
-        chain.store(slots)
+            state.write([self._counts], [counts], runs)
+        current = self._between(current, info.accepted)
+        self._store(algorithm.move(current, evaluation), runs)
+
+    def _read_state(self, can_overwrite: bool) -> Any:
+        """Return the state as tensors, which the algorithm may overwrite."""
+        return self._state.read(state.donated if can_overwrite else _backend.read)
+
+    def _restart(self, slots: Any) -> Tensor:
+        """Return whether the evaluated point starts a new chain; None: it does not."""
+
+    def _between(self, current: Current, accepted: Tensor) -> Current:
+        """Look at the step after the decision, and return `current` for the move."""
+        return current
+
+    def _store(self, slots: Any, runs: Tensor = None) -> None:
+        """Write the state after the move."""
+        state.write(self._state.all, leaves(slots), runs)
+
+    def _rate(self) -> Tensor:
+        return ops.cast(self.learning_rate, "float32")
 
     def _evaluation(
         self, point: Position, gradient: Position, energy: Tensor, rate: Tensor
@@ -291,12 +304,26 @@ class Sampler(keras.optimizers.Optimizer):
         return self._observer.observe(loss)
 
     def _check_loss(self, is_step: bool = True) -> None:
-        self._check.look(self, self.sampled_variables, is_step)
+        """Raise a `ValueError` if the model that trains does not suit the sampler.
+
+        Each loss is checked once in each `fit`. On JAX an error in a step would empty
+        the model. So `build` looks, too, which Keras calls before the first step.
+        """
+        known = self._checked and self._checked()
+        if known is None or _backend.compile_key(known) is not self._checked_key:
+            model = _backend.training_model(self)
+            if model is not None:
+                self._check_model(model)
+                base_options.refuse_loss_scaling(model)
+                base_options.refuse_other_weights(self.sampled_variables, model)
+                compiled_loss.check_is_mean(model)
+                self._checked = weakref.ref(model)
+                self._checked_key = _backend.compile_key(model)
         self._look_for_train_size(is_step)
 
     def _check_processes(self, gradients: Position) -> None:
         """Raise a `ValueError` if the processes differ; copy a seed that none gave."""
-        slots = [*self._parts.state.weights, *self._parts.state.all]
+        slots = [*self._state.weights, *self._state.all]
         seeds = self._noise_state if self.seed is None else None
         slots += [self._noise_state, self.iterations]
         _backend.check_processes(gradients, slots, seeds)
@@ -306,18 +333,25 @@ class Sampler(keras.optimizers.Optimizer):
         """Settle at the end of `fit`, and warn of what nobody was told."""
         _backend.put_back_values()
         self._are_equal = False
-        self._check.forget()
-        if self.built:
-            self._chain.look_at_end(self._read_counts)
-            self._tell_of_no_samples()
+        self._checked = None  # another `fit` may be that of another model
+        if not self.built:
+            return
+        self._look_at_end()
+        if self.num_chains is None and not self.has_keeper and _backend.is_fitting():
+            self._watch.tell("no samples")
 
     def get_config(self) -> dict[str, Any]:
         """Return the arguments of the constructor."""
         learning_rate = super().get_config()["learning_rate"]
-        given = constructor.configuration(type(self), self._given)
-        if "temperature" in given:  # as a number where it follows from the sizes
-            given["temperature"] = constructor.serialized(self.temperature)
-        return given | {"learning_rate": learning_rate}
+        config = constructor.configuration(type(self), self._resolved())
+        return config | {"learning_rate": learning_rate}
+
+    def _resolved(self) -> dict[str, Any]:
+        """Return the arguments, with the temperature that follows from the sizes."""
+        given = dict(self._given)
+        if "temperature" in given:
+            given["temperature"] = self.temperature
+        return given
 
     def __repr__(self) -> str:
         return call_text(type(self), self._given)
@@ -352,16 +386,10 @@ class Sampler(keras.optimizers.Optimizer):
         entries = self.model_states.load(store, model, self.sampled_variables)
         steps = entries.pop(_WARM_UP, None)
         super().load_own_variables(entries)
-        if steps is not None and self._has_default_warm_up() and self._has_steps():
+        if steps is not None and self._has_default_warm_up() and self._steps() > 0:
             self._set_warm_up(int(steps[()]))
 
-    # What users and callbacks call between steps.
-
-    @property
-    def _at_rest(self) -> Chain:
-        """The chain, with its values in the variables: JAX holds them in a `fit`."""
-        _backend.return_values(self)
-        return self._chain
+    # The arguments, and what follows from them.
 
     @property
     def train_size(self) -> int:
@@ -377,7 +405,9 @@ class Sampler(keras.optimizers.Optimizer):
         """Take N from the data `x` of a compiled model, unless it is known."""
         if self._train_size is None:
             is_compared = self.algorithm.traits.compares_batches
-            self._use_train_size(found_size(model, x, is_of_examples=is_compared))
+            self._use_train_size(
+                compiled_loss.found_size(model, x, is_of_examples=is_compared)
+            )
 
     def _look_for_train_size(self, is_needed: bool = True) -> None:
         """Take N from the `fit` that runs, unless it is known."""
@@ -420,7 +450,7 @@ class Sampler(keras.optimizers.Optimizer):
     @property
     def slots(self) -> Any:
         """The state of the built algorithm: a named tuple of variables."""
-        return self._parts.state.structure
+        return self._state.structure
 
     @property
     def arguments(self) -> dict[str, Any]:
@@ -437,18 +467,21 @@ class Sampler(keras.optimizers.Optimizer):
         """Return the number of first steps that are burn-in."""
         return self.algorithm.traits.warm_up
 
+    @property
+    def warm_up_argument(self) -> tuple[str, int]:
+        """Return name and value of the argument that sets `warm_up`."""
+        return self.algorithm.traits.warm_up_argument
+
     def planned_warm_up(self, burn_in: int, steps: float = math.inf) -> int | None:
         """Return the length of a warm-up that was not given, None if it is fixed.
 
         It is at most a quarter of the `steps` of the run, or half of the burn-in.
         """
-        if not self._has_default_warm_up() or self._has_steps():
+        if not self._has_default_warm_up() or self._steps() > 0:
             return None
+        epoch = self.batch_size and self.train_size // self.batch_size
         default = self.warm_up_argument[1]
-        planned = min(default, max(_LEAST, int(min(steps / 4, default)), burn_in // 2))
-        if self.batch_size is not None:
-            size = self.train_size, self.batch_size
-            planned = max(planned, constructor.longest_warm_up(burn_in, *size))
+        planned = constructor.planned_warm_up(default, burn_in, steps, epoch)
         return min(planned, self._planned or planned)
 
     def plan_warm_up(self, burn_in: int, steps: float = math.inf) -> int:
@@ -464,24 +497,14 @@ class Sampler(keras.optimizers.Optimizer):
         given = self._given.get(self.warm_up_argument[0], 0)
         return (given is None or self._planned is not None) and self.warm_up > 0
 
-    def _has_steps(self) -> bool:
-        return int(ops.convert_to_numpy(self.iterations)) > 0
+    def _steps(self) -> int:
+        return int(ops.convert_to_numpy(self.iterations))
 
     def _set_warm_up(self, steps: int) -> None:
         if not self._has_moved:
             self.algorithm = self.algorithm.with_warm_up(steps)
             if "warm_up" in self._given:  # the state has room for the longest pilot
                 self._given["warm_up"] = steps
-
-    @property
-    def steps_per_test(self) -> int | None:
-        """The steps after which a callback settles; None: at the end of an epoch."""
-        return None
-
-    @property
-    def warm_up_argument(self) -> tuple[str, int]:
-        """Return name and value of the argument that sets `warm_up`."""
-        return self.algorithm.traits.warm_up_argument
 
     def _current_temperature(self) -> Tensor:
         """Return the temperature of the next step, as a step takes it."""
@@ -493,6 +516,9 @@ class Sampler(keras.optimizers.Optimizer):
         """Return the temperature of the next step."""
         _backend.return_values(self)
         return float(ops.convert_to_numpy(self._current_temperature()))
+
+    # What users and callbacks call between steps. Each public method puts the values
+    # into the variables first, since JAX holds them in a `fit`.
 
     def diagnostics(self) -> dict[str, float]:
         """Return what the sampler did since `reset_diagnostics`.
@@ -510,10 +536,9 @@ class Sampler(keras.optimizers.Optimizer):
         if not self.built:
             return {}
         _backend.return_values(self)
-        arrays = self._parts.state.arrays()
-        report = self.algorithm.summary(arrays, self._read_counts())
-        report.setdefault("nonfinite", self._chain.lost_chains())
-        energy = self._parts.energies.means()
+        report = self.algorithm.summary(self._state.arrays(), self._read_counts())
+        report.setdefault("nonfinite", self._lost_chains())
+        energy = self._energies.means()
         if not np.isnan(energy).all():
             report["energy"] = energy
         return {
@@ -534,65 +559,35 @@ class Sampler(keras.optimizers.Optimizer):
     @property
     def sampled_variables(self) -> list[keras.Variable]:
         """The variables of the model that the chain moves."""
-        return self._parts.state.weights if self.built else []
+        return self._state.weights if self.built else []
 
     def state_values(self) -> list[Tensor]:
         """Return a copy of the current state: a tensor for each sampled variable."""
-        return [ops.copy(value) for value in self._at_rest.state_values()]
+        _backend.return_values(self)
+        return [ops.copy(value) for value in self._values()]
 
-    def prior_energies(self, start: Sequence[keras.Variable] | None = None) -> Array:
-        """Return -log of a Gaussian prior at the state of each chain, nats, (K,).
-
-        `start`: the weights of a chain that has made no step.
-        """
-        zeros = np.zeros(self.num_chains or 1)
-        if not isinstance(self.prior, Prior):
-            return zeros
-        bound = self._bound_prior if start is None else self.prior.bind(start)
-        if bound is None:
-            return zeros
-        values = self.state_values() if start is None else [v.value for v in start]
-        like = ops.zeros(() if self.num_chains is None else self.num_chains)
-        energies = bound.energy(values, like)
-        return np.asarray(ops.convert_to_numpy(energies)).reshape(-1) + zeros
-
-    def watch_samples(self) -> None:
-        """Know that somebody keeps samples of this chain."""
-        self._has_keeper = True
-
-    def _tell_of_no_samples(self) -> None:
-        """Warn, once, of a `fit` of a single chain that keeps its last state alone."""
-        if self._has_keeper or self.num_chains is not None or not _backend.is_fitting():
-            return
-        self._has_keeper = True
-        tell("no samples", name=type(self).__name__)
+    def _values(self) -> list[Tensor]:
+        return _backend.read(self._state.weights)
 
     def mark_sample(self, listener: Callable[[], None] | None = None) -> None:
         """Mark the current state as a sample. The next step stores its energy.
 
-        `tell_of_samples` calls `listener()` once it is known.
+        `energies.notify` calls `listener()` once it is known.
         """
-        self._at_rest.mark_sample(listener)
+        self.energies.mark(self._steps(), listener)
 
     def freeze(self) -> None:
         """End the adaptation of the learning rate, as the first sample does."""
-        if self.built:
-            self._at_rest.freeze()
 
     @property
     def energies(self) -> state.Energies:
         """What is known of energies, and who awaits that of the marked sample."""
         _backend.return_values(self)
-        return self._parts.energies
-
-    def tell_of_samples(self) -> None:
-        """Call those who await the energy of the marked sample, if it is known."""
-        if self.built:
-            self._parts.energies.notify()
+        return self._energies
 
     def sample_info(self) -> SampleInfo:
         """Return what is known of the sample that was marked last."""
-        return self._at_rest.sample_info()
+        return self.energies.of_sample()
 
     def check_epoch(self) -> None:
         """Warn, once, if the run of an epoch shows wrong settings.
@@ -600,21 +595,53 @@ class Sampler(keras.optimizers.Optimizer):
         Raises:
             FloatingPointError: a chain was stopped, and `nan_policy` is "raise".
         """
-        self._at_rest.look_at_epoch(self._read_counts())
+        _backend.return_values(self)
+        self._look_at_epoch(self._read_counts())
+
+    def _look_at_epoch(self, counts: dict[str, Array]) -> None:
+        """Warn at the end of an epoch, whose counts are given."""
+        self._report()
+
+    def _look_at_end(self) -> None:
+        """Warn at the end of `fit`. JAX holds no values then."""
+        self._report()
+        self._reported = 0  # another `fit` speaks again of the same chains
+
+    def _report(self) -> None:
+        """Warn or raise if chains were stopped since the last call."""
+        count = int(self._lost_chains().sum())
+        if count <= self._reported or _backend.error_leaves_fit():
+            return  # an error on its way out of `fit` is not to be hidden by this one
+        self._reported = count
+        if self._policy == "raise":
+            raise FloatingPointError(self.reason_of_loss())
+        warn(self.reason_of_loss())
+
+    def _settings(self) -> dict[str, float]:
+        """Return learning rate and temperature of the next step, for a warning."""
+        rate = float(np.min(ops.convert_to_numpy(self._rate())))
+        return {"rate": rate, "temperature": self.temperature_now()}
 
     def lost_chains(self) -> Array:
         """Return whether each chain has no finite state to sample, () or (chains,)."""
         if not self.built:
             return np.zeros(() if self.num_chains is None else self.num_chains, bool)
-        return self._at_rest.lost_chains()
+        _backend.return_values(self)
+        return self._lost_chains()
+
+    def _lost_chains(self) -> Array:
+        if not _backend.hold_values([self._stopped_at]):  # after a failed step on JAX
+            return np.zeros(self._stopped_at.shape, bool)
+        return ops.convert_to_numpy(self._stopped_at) >= 0
 
     def has_stopped(self) -> bool:
         """Return whether losses or gradients that are not finite stopped all chains."""
-        return self.built and self._at_rest.has_stopped()
+        return self.built and bool(self.lost_chains().all())
 
     def reason_of_loss(self) -> str:
         """Return why `lost_chains` have no state, and what to do."""
-        return self._chain.reason_of_loss()
+        stopped_at = np.ravel(ops.convert_to_numpy(self._stopped_at))
+        return reason_of_stop(type(self).__name__, stopped_at)
 
     def settle(self) -> None:
         """Put the current state of the chain into the model's variables.
@@ -623,15 +650,17 @@ class Sampler(keras.optimizers.Optimizer):
         Metropolis-Hastings sampler keeps in the model, and `mh.AMAGOLD` tests its path.
         """
         if self.built:
-            self._at_rest.settle()
+            _backend.return_values(self)
+            self._settle()
+
+    def _settle(self) -> None:
+        """Do nothing: the state is in the model."""
 
     def propose(self) -> None:
         """Write a new proposal into the model's variables. Call it after `settle`.
 
         Without it the next step evaluates the state on a new batch, an exact move, too.
         """
-        if self.built:
-            self._at_rest.propose()
 
     # What `mh.PosteriorSamples` writes down.
 
@@ -643,9 +672,7 @@ class Sampler(keras.optimizers.Optimizer):
 
     def recorded_arguments(self) -> dict[str, Any]:
         """Return the arguments of the constructor for people to read and compare."""
-        given = self._given | {"train_size": self.train_size}
-        if "temperature" in given:  # as a number where it follows from the sizes
-            given["temperature"] = self.temperature
+        given = self._resolved() | {"train_size": self.train_size}
         return constructor.recorded(type(self), given)
 
     # What `mh.ParallelChains` calls.
@@ -670,4 +697,3 @@ class Sampler(keras.optimizers.Optimizer):
 
     def take_accepted(self) -> Tensor:
         """Return whether each chain took the point of this step; None: all did."""
-        return self._chain.take_accepted()

@@ -1,8 +1,10 @@
-"""The variables of a sampler: the state of its algorithm, its energies, its seeds."""
+"""The variables of a sampler: its state, energies and seeds, and their processes."""
 
+import contextlib
 import math
 import random
 from collections.abc import Callable
+from collections.abc import Iterator
 from collections.abc import Sequence
 from typing import Any
 from typing import NamedTuple
@@ -17,9 +19,11 @@ from keras_mhmcmc._types import Array
 from keras_mhmcmc._types import Tensor
 from keras_mhmcmc.fit.watch import tell
 from keras_mhmcmc.samplers.base import Algorithm
+from keras_mhmcmc.samplers.base import Position
 from keras_mhmcmc.samplers.base import Slot
 from keras_mhmcmc.samplers.base import leaves
 from keras_mhmcmc.samplers.base import map_leaves
+from keras_mhmcmc.samplers.parts import tensors
 
 _LARGEST = float(np.finfo("float32").max)
 # Columns: how many points, their mean energy, the extreme energies, energy and log
@@ -40,10 +44,10 @@ def constant(values: ArrayLike) -> Callable[[tuple[int, ...], str], Tensor]:
     return initialize
 
 
-def seeds_along_chains(seed: int, num_chains: int) -> list[int]:
-    """Return `seed` for the first chain, and random seeds for the others."""
+def first_noise(seed: int, num_chains: int) -> Callable[..., Tensor]:
+    """Return an initializer: `seed` for the first chain, random ones for the others."""
     others = np.random.default_rng(seed).integers(0, 2**31, num_chains - 1)
-    return [seed, *map(int, others)]
+    return constant([[one, 0] for one in [seed, *map(int, others)]])
 
 
 def fresh_seed() -> int:
@@ -62,6 +66,30 @@ def common_seed(seed: int, is_given: bool) -> int:
             f"`keras.distribution.initialize`. Received: seed={seeds}"
         )
     return seeds[0]
+
+
+@contextlib.contextmanager
+def independent_processes() -> Iterator[None]:
+    """Let each process of a group run chains of its own, on PyTorch.
+
+    In a process group of `torch.distributed`, a sampler moves one chain in all
+    processes together: they share the loss, the gradient and the noise. A sampler that
+    is made inside `with mh.independent_processes():` does not know of the group. This
+    includes samplers that are loaded with a model. Give each process its own seed, and
+    its own `directory` for `mh.PosteriorSamples`.
+
+    On JAX and TensorFlow there is nothing to switch: processes that are started without
+    a cluster share nothing.
+
+    Example:
+
+    >>> import keras_mhmcmc as mh
+    >>> rank = 0  # torch.distributed.get_rank()
+    >>> with mh.independent_processes():
+    ...     optimizer = mh.SGLD(0.1, train_size=1000, seed=100 + rank)
+    """
+    with _backend.independent_processes():
+        yield
 
 
 class StateVariables:
@@ -116,6 +144,38 @@ def _read(
     if part == ():
         return ()
     return type(part)(*(_read(field, take, one) for field in part))
+
+
+def donated(variables: Sequence[keras.Variable]) -> list[Tensor]:
+    """Return values that the algorithm may overwrite."""
+    return _backend.donated(variables, _backend.read(variables))
+
+
+def write(
+    variables: Sequence[keras.Variable], values: Sequence[Tensor], runs: Tensor
+) -> None:
+    """Assign values in a step, of the chains that go on; None: all do."""
+    if runs is not None:
+        values = tensors.select(runs, list(values), _backend.read(variables))
+    _backend.write(variables, values)
+
+
+def go_on(
+    stopped_at: keras.Variable,
+    gradient: Position,
+    energy: Tensor,
+    iterations: keras.Variable,
+) -> Tensor:
+    """Return whether each chain goes on, and store the step, from 1, that stops it."""
+    before = ops.convert_to_tensor(stopped_at)
+    is_finite = tensors.all_finite(gradient, like=before)
+    if energy is not None:
+        is_finite = is_finite & ops.isfinite(energy)
+    is_running = before < 0
+    now = ops.cast(iterations, "int32") + 1
+    new = ops.where(is_running & ~is_finite, now, before)
+    _backend.write([stopped_at], [new])
+    return is_finite & is_running
 
 
 class SampleInfo(NamedTuple):
@@ -246,12 +306,8 @@ def gradients_of_each(
     weights: Sequence[keras.Variable],
     variables: Sequence[keras.Variable],
     gradients: Sequence[Tensor],
-    counted: str,
 ) -> list[Tensor]:
-    """Return the gradient of each weight, or None for a weight without a gradient.
-
-    `counted` tells what depends on the number of weights that move; "": nothing.
-    """
+    """Return the gradient of each weight, 0 for a weight without a gradient."""
     if len(gradients) != len(variables):
         raise ValueError(
             "Argument `grads` must have one gradient, or None, for each of "
@@ -275,13 +331,8 @@ def gradients_of_each(
             "Argument `grads` must have a gradient of at least one variable. "
             f"Received: None for each of {len(weights)} variables"
         )
-    if missing and counted:
-        raise ValueError(
-            f"Each weight must have a gradient: {counted} depends on their number. Set "
-            "`trainable = False` for the layers of the others. Received: no gradient "
-            f"for {len(missing)} of {len(weights)} variables, such as {missing[0]}"
-        )
     if missing:
         counts = {"count": len(missing), "all": len(weights)}
         tell("no gradient", path=missing[0], **counts)
-    return found
+    pairs = zip(weights, found, strict=True)
+    return [ops.zeros_like(w.value) if g is None else g for w, g in pairs]

@@ -16,7 +16,8 @@ still (standstill::a_chain_that_accepts_nothing)
     {name} accepted none of the last {idle} proposals{chains}: the chain stands still,
     and its samples are copies of one state.
   > Lower the learning rate, raise the temperature, or compile with a new sampler if
-    the data have changed. {NOW}
+    the loss or the data have changed. Now: learning_rate={rate:.3g},
+    temperature={temperature:.3g}
 
 undecided (barker::an_epoch_without_a_decision_warns)
     {name} decided no test in an epoch, and the chain did not move: the epoch has fewer
@@ -29,57 +30,22 @@ warm-up (warm_up::a_fit_that_ends_in_the_warm_up_is_refused_or_told)
   > Train for more epochs, or make the optimizer with a smaller `{argument}`. Now:
     {argument}={count}
 
-rate (warm_up::a_rate_that_falls_to_its_floor_is_told)
-    {name} lowered its learning rate to a thousandth{chains}, and still rejects forward
-    moves.
-  > Raise the temperature, lower the learning rate of the warm-up, or make the batches
-    larger. {NOW}
-
 coarse (standstill::energies_that_float32_cannot_compare)
     {name} compares energies of {largest:.3g} nats at the temperature {temperature:.3g}.
     Their float32 spacing is {spacing:.2g} nats, and rounding decides what is accepted.
   > Raise the temperature, or leave constants out of the loss.
 
-copies (standstill::samples_that_are_copies)
-    Of the {kept} samples of {where}, only {distinct} distinct. The others are copies of
-    the sample before, and an ensemble of them is hardly more than one network.
-  > Lower the learning rate, raise the temperature, or keep samples less often
-    (`every`).
-
-slow (standstill::few_acceptances_are_told)
-    The chain accepted {mean:.1%} of its proposals in the epochs with kept samples, and
-    it hardly moves.
-  > Lower the learning rate, or raise the temperature, until it accepts 10% or more.
-
-late (standstill::a_rate_that_ends_near_zero_is_told)
-    The learning rate fell to {last:.3g} at the last of {kept} samples, from {first:.3g}
-    at the first and {start:.3g} at the start of this `fit`. The late samples are nearly
-    copies of each other, and an ensemble of them is hardly more than one network.
-  > Let the rate end above 0, such as with `alpha=0.1` of a `CosineDecay`, keep samples
-    from many cycles of a cyclical schedule, or pass weight_by="learning_rate".
-
-descent (runaway::three_epochs_of_a_new_chain)
-    All {kept} samples are from the first {epochs} epochs of a new chain, whose energy
-    fell from {first:.4g} to {last:.4g} nats. They are from its way down, and not of the
-    posterior.
-  > Train longer, and keep samples once the energy has settled (`burn_in`).
-
 rise (standstill::an_energy_that_rises)
     The energy rose from {early:.4g} to {late:.4g} nats over the {epochs} epochs with
     kept samples: the chain has not settled.
-  > {SETTLE}
+  > Keep samples later (`burn_in`) and train longer, or, if the loss is worse than
+    before training, lower the learning rate (now {rate:.3g}).
 
 fall (standstill::an_energy_that_falls_is_told_and_one_that_stays_is_not)
     The energy fell from {early:.4g} to {late:.4g} nats over the {epochs} epochs with
     kept samples: the early ones are from before the chain settled, and make the
     ensemble worse.
   > Keep samples later (`burn_in`), and train longer.
-
-above (standstill::an_energy_above_that_of_the_start)
-    The energy of the samples is {mean:.4g} nats, far above the {first:.4g} nats at the
-    start of this `fit`. A posterior of so many weights lies about {excess:.4g} nats
-    above its minimum.
-  > {SETTLE}
 
 runaway (runaway::a_runaway_regression_gives_no_ensemble)
     An ensemble leaves out {above} of {samples} samples, which are none of the
@@ -119,8 +85,8 @@ batch_size (fit_sizes::a_batch_size_that_is_not_that_of_fit)
   > Pass the same `batch_size` to both.
 
 whole batch (fit_sizes::all_data_in_one_batch_give_no_noise)
-    {name} takes its noise from mini-batches, but `fit` has all {examples} examples in
-    one: the chain hardly turns.
+    The sampler takes its noise from mini-batches, but `fit` has all {examples} examples
+    in one: the chain hardly turns.
   > Pass a smaller `batch_size` to `fit`.
 
 train_size (what_a_loss_says::a_train_size_that_is_not_the_length_is_told)
@@ -135,17 +101,12 @@ last (fit_sizes::a_short_last_batch_and_a_size_without_one)
     The sampler uses the temperature of a full mini-batch for all, which makes the
     sampled distribution wider.
   > Drop the last mini-batch (`dataset.batch(..., drop_remainder=True)`), or use a size
-    that divides {examples} nearly: {better}.
+    that divides {examples} nearly.
 
 weights (fit_sizes::weights_that_multiply_the_likelihood)
     The {name} of `fit` counts an example {mean:.3g} times on average{seen}, and the
     likelihood with it. The sampled posterior is {width} than that of the data.
   > Divide the weights by their mean over the examples, unless you want this likelihood.
-
-order (amagold_fits::a_saved_run_goes_on_bit_for_bit)
-    AMAGOLD is not exact if the mini-batches have the same order in each epoch:
-    {reason}.
-  > {remedy}
 
 sum (fit_sizes::a_loss_of_ones_own_that_is_a_sum)
     The loss is a sum over the mini-batch: two examples give {once:.3g}, and the same
@@ -164,42 +125,21 @@ no likelihood (losses_without_likelihood::the_standard_deviation_of_squares)
   > For classes use a cross-entropy, and for a regression
     `mh.losses.GaussianNLL(noise_std)` or `mh.SGLDSA(..., likelihood="gaussian")`.
 
-another likelihood (losses_without_likelihood::label_smoothing_is_another_likelihood)
-    The sampled posterior is that of the compiled loss, which is not the one of the
-    data. A loss with the weight w counts each example w times, and label smoothing
-    mixes each label with the others.
-  > Leave them out, unless you want this likelihood. Received: {found}
-
-another loss (another_loss::another_loss_asks_for_a_new_sampler)
-    The loss has changed since the chain began, and the chain may accept nothing: it
-    compares the energy of a proposal with that of the state, which the first loss gave.
-  > Compile the model with a new sampler, which continues from the present weights. Now:
-    {now!r}, first: {first!r}
-
 half precision (around_fit::weights_in_half_precision_are_told)
     Weights in half precision lose the noise of a sampler: most of its steps are smaller
     than the distance between two numbers, and most weights never move.
   > Keep the weights in float32, with the policy 'mixed_bfloat16' or 'float32'.
     Received: {count} variables, such as '{path}' of dtype {dtype}
 
-no gradient (warm_up::weights_without_a_gradient_stay_where_they_are)
+no gradient (warm_up::weights_without_a_gradient_are_told_and_harm_no_others)
     There are no gradients for {count} of {all} variables, such as {path}: the loss does
-    not depend on them. The sampler leaves them as they are.
+    not depend on them, and they wander.
   > Set `trainable = False` for their layers, or let the loss depend on them.
-
-not compiled (around_fit::a_fit_that_does_not_know_its_sampler_is_told)
-    The sampler {name!r} runs in a `fit`, but the model was not compiled with it. Keras
-    does not tell it about the end of an epoch or of `fit`.
-  > Call its methods `check_epoch()` at the end of each epoch, and `settle()` before you
-    read the weights.
 """
 _SHARED = {
-    "{NOW}": "Now: learning_rate={rate:.3g}, temperature={temperature:.3g}",
     "{LOWER}": "Take the learning rate of `mh.suggest_learning_rate(model, x, y)`, or, "
     "if the loss still falls, standardise the targets and keep samples later "
     "(`burn_in`).",
-    "{SETTLE}": "Keep samples later (`burn_in`) and train longer, or, if the loss is "
-    "worse than before training, lower the learning rate (now {rate:.3g}).",
 }
 
 
@@ -246,20 +186,50 @@ _REFRESHES = 5
 _COARSE = 0.125
 
 
-class Standstill:
+class Once:
+    """Warnings that come once each; `name` is that of the sampler."""
+
+    def __init__(self, name: str = "") -> None:
+        self._name = name
+        self._told: set[str] = set()
+
+    def tell(self, row: str, **facts: Any) -> None:
+        """Warn, unless there was a warning of this row."""
+        self.say(row, text_of(row, name=self._name, **facts))
+
+    def say(self, what: str, message: str | None) -> None:
+        """Warn with this message, if any, unless there was one of this kind."""
+        if message is not None and self.is_first(what):
+            warn(message)
+
+    def look_at_warm_up(self, steps: int, traits: Traits) -> None:
+        """Warn if a run of so many steps ends in its plain first steps."""
+        argument, count = traits.warm_up_argument
+        if 0 < steps <= traits.warm_up:
+            done = min(steps, count)
+            self.tell("warm-up", done=done, argument=argument, count=count)
+
+    def is_first(self, what: str) -> bool:
+        """Return whether nobody has asked this before."""
+        is_first = what not in self._told
+        self._told.add(what)
+        return is_first
+
+
+class Standstill(Once):
     """Watch the counts of a sampler at the end of each epoch, and warn once."""
 
     def __init__(
         self, name: str, refresh_probability: float = 0.0, many: int = _MANY
     ) -> None:
-        self._name, self._many = name, float(many)
+        super().__init__(name)
+        self._many = float(many)
         if refresh_probability > 0.0:
             self._many = max(many, _REFRESHES / refresh_probability)
         # () or (chains,): proposals rejected in a row, accepted and proposed so far.
         self._in_a_row: Any = 0
         self._accepted: Any = 0
         self._proposed: Any = 0
-        self._told: set[str] = set()
         self.has_looked = False
 
     def look(self, accepted: Array, proposed: Array, **now: float) -> None:
@@ -279,18 +249,9 @@ class Standstill:
             fewest, chains = int(idle[is_still].min()), _of_chains(is_still)
             self.tell("still", idle=fewest, chains=chains, **now)
 
-    def look_at_warm_up(self, steps: int, traits: Traits) -> None:
-        """Warn if a run of so many steps ends in the warm-up."""
-        self._say("warm-up", warm_up_message(self._name, steps, traits))
-
-    def look_at_rate(self, is_lowest: Array, **now: float) -> None:
-        """Warn if the adaptation has lowered the learning rate as far as it can."""
-        if is_lowest.any():
-            self.tell("rate", chains=_of_chains(is_lowest), **now)
-
     def look_at_lost(self, is_lost: Array, reason: str) -> None:
         """Warn of lost chains, () or (chains,), which have no finite state yet."""
-        self._say("lost", reason if is_lost.any() else None)
+        self.say("lost", reason if is_lost.any() else None)
 
     def look_at_energy(self, energy: Array, temperature: float) -> None:
         """Warn if float32 is too coarse for differences of these energies, nats."""
@@ -300,24 +261,6 @@ class Standstill:
             numbers = {"largest": largest, "spacing": spacing}
             self.tell("coarse", temperature=temperature, **numbers)
 
-    def tell(self, row: str, **facts: Any) -> None:
-        """Warn, unless there was a warning of this row."""
-        self._say(row, text_of(row, name=self._name, **facts))
-
-    def _say(self, what: str, message: str | None) -> None:
-        if message is not None and what not in self._told:
-            self._told.add(what)
-            warn(message)
-
-
-def warm_up_message(name: str, steps: int, traits: Traits) -> str | None:
-    """Return a warning if a run of so many steps ends in its plain first steps."""
-    if not 0 < steps <= traits.warm_up:
-        return None
-    argument, count = traits.warm_up_argument
-    facts = {"name": name, "argument": argument, "count": count}
-    return text_of("warm-up", done=min(steps, count), **facts)
-
 
 def reason_of_loss(name: str, is_lost: Array) -> str:
     """Return why chains have no state: no evaluated point was finite."""
@@ -325,6 +268,22 @@ def reason_of_loss(name: str, is_lost: Array) -> str:
         f"{name} has no state to sample{_of_chains(is_lost)}: the loss or the gradient "
         "was not finite at any point so far. Look for values that are not finite in "
         "the weights and in the data."
+    )
+
+
+def reason_of_stop(name: str, stopped_at: Array) -> str:
+    """Return why chains were stopped at these steps, (chains,); -1: they go on."""
+    chains = np.flatnonzero(stopped_at >= 0)
+    which, others = "The chain was", ""
+    if len(stopped_at) > 1:
+        which = f"Chains {chains.tolist()} of {len(stopped_at)} were"
+    if len(chains) < len(stopped_at):
+        others = ", and the other chains go on"
+    return (
+        f"{which} stopped by {name} at step {stopped_at[chains].min()}{others}: the "
+        "loss, or the gradient, was not finite. Look for such values in the data, or "
+        "start from other weights, with a new sampler and a lower learning rate "
+        "(`mh.suggest_learning_rate` finds one)."
     )
 
 

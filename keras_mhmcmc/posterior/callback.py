@@ -26,8 +26,7 @@ from keras_mhmcmc.ensemble.ensemble import ensemble_of
 from keras_mhmcmc.fit.base_options import refuse_loss_scaling
 from keras_mhmcmc.fit.base_options import refuse_other_weights
 from keras_mhmcmc.fit.data_watch import FitSizes
-from keras_mhmcmc.fit.run_watch import ChainWatch
-from keras_mhmcmc.fit.run_watch import Runaway
+from keras_mhmcmc.fit.run_watch import SampleWatch
 from keras_mhmcmc.fit.sampler import Sampler
 from keras_mhmcmc.posterior import progress
 from keras_mhmcmc.posterior import reading
@@ -122,7 +121,7 @@ class PosteriorSamples(keras.callbacks.Callback):
         self.directory: PathLike | Sequence[PathLike] | None = directory
         self._store = Store(directory)
         self._sizes = FitSizes()
-        self._runaway = Runaway()
+        self._watch = SampleWatch()
         self._interrupts = progress.Interrupts()
         self._sampler: Sampler | None = None
         self._reason: str | None = None  # why there was nothing to keep
@@ -404,14 +403,12 @@ class PosteriorSamples(keras.callbacks.Callback):
     # What Keras calls.
 
     def on_train_begin(self, logs: Any = None) -> None:
-        self._sampler = sampler = _checked_sampler(self.model)
+        self._sampler = _checked_sampler(self.model)
         self._executed = int(self.model.steps_per_execution)
         self._is_open = self._has_seen_batch = False
         self._is_training = self._is_epoch_finished = True
-        self._watch = ChainWatch()
+        self._watch.restart()
         self._interrupts.begin(self.model)
-        if sampler is not None:
-            self._sizes.weights.begin(self.model)
 
     def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
         self._iteration = progress.iteration_of(self.model)
@@ -436,9 +433,7 @@ class PosteriorSamples(keras.callbacks.Callback):
             self._has_seen_batch = True
             self._sizes.check_batch(self.model, batch + 1)
             is_burnt = self._started + self.burn_in + self._warm_up > 0
-            self._watch.begin(sampler, not is_burnt)
-            self._runaway.begin(self.model, sampler, self._started == 0)
-        self._sizes.weights.check(is_whole=False)
+            self._watch.begin(self.model, sampler, self._started == 0, not is_burnt)
         is_last = batch + 1 >= (steps or math.inf)
         at = self._iteration + batch + 1
         path = None if sampler is None or is_last else sampler.steps_per_test
@@ -484,11 +479,8 @@ class PosteriorSamples(keras.callbacks.Callback):
         self._is_open = False
         if self._sampler is not None:
             self._update_reason(self._sampler)
-            self._sampler.tell_of_samples()
-            records = self._store.records
-            if not self._runaway.tell(self.model, records, is_over=True):
-                is_weighted = self.weight_by is not None
-                self._watch.end(self.model, self._sampler, is_weighted)
+            self._sampler.energies.notify()
+            self._watch.end(self.model, self._sampler, self._store.records)
         self._store.close()
         if len(self) > 1:
             warn_of_few(self.weights)
@@ -520,19 +512,18 @@ class PosteriorSamples(keras.callbacks.Callback):
         if sampler is not None:
             if not model.stop_training:  # which ends an epoch in its middle
                 self._sizes.check_epoch(model, iteration - self._epoch_start)
-            sampler.tell_of_samples()
+            sampler.energies.notify()
             sampler.settle()  # which may end in a test that the diagnostics count
             sampler.check_epoch()
             self._epoch_diagnostics = sampler.diagnostics()
             self._acceptance = self._epoch_diagnostics.get("acceptance")
             model.stop_training |= sampler.has_stopped()
-            self._runaway.excess(model, sampler, is_sample=False)
+            self._watch.excess(model, sampler, is_sample=False)
         if self.every is None and iteration > max(self.burn_in, self._warm_up):
             self._keep(model, iteration)
         records = self._store.records
         is_kept = len(records) > 0 and records[-1].iteration > self._epoch_start
-        self._watch.end_epoch(self._epoch_diagnostics, is_kept)
-        self._runaway.tell(model, records)
+        self._watch.end_epoch(self._epoch_diagnostics, records, is_kept)
         self._is_epoch_finished = True
 
     def _open(self, epoch: int) -> None:
@@ -543,10 +534,8 @@ class PosteriorSamples(keras.callbacks.Callback):
         sampler = self._sampler
         if sampler is not None:
             sampler.model_states.follow(self.model)
-            sampler.watch_samples()
-            self._runaway.open(self.model, sampler)
-            if self._started == 0:
-                self._watch.open(self.model, sampler, self.params["epochs"] - epoch)
+            sampler.has_keeper = True
+            self._watch.open(self.model, sampler)
             planned = sampler.planned_warm_up(self.burn_in, steps)
             self._warm_up = sampler.warm_up if planned is None else planned
         if len(self) == 0:
@@ -607,11 +596,9 @@ class PosteriorSamples(keras.callbacks.Callback):
         if sampler is not None:
             self._store.mark(sampler, iteration)
             record = record.described_by(sampler)
-            record = record._replace(excess=self._runaway.excess(model, sampler))
+            record = record._replace(excess=self._watch.excess(model, sampler))
         with chain_state_in(model):
             self._store.append(record, model)
-            state = _entries(model)
-        self._watch.keep(state, progress.rate_of(model))
         if self.max_samples is not None and len(self) > self.max_samples:
             self._store.drop(0)
 

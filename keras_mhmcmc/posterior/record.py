@@ -60,7 +60,7 @@ class Record(NamedTuple):
     energy: float | list[float] | None = None  # U in nats; None: unknown
     log_rate: float = 0.0  # the learning rate's contribution to `log_weight`
     is_final: bool = True  # False: energy and weight are still those of an older point
-    excess: list[float] | None = None  # of each chain, as `Runaway.excess` says
+    excess: list[float] | None = None  # of each chain, as `SampleWatch.excess` says
 
     def described_by(self, sampler: Sampler, log_weight_of_lost: Any = -np.inf) -> Self:
         """Return the record with the energy and weight that `sampler` now has.

@@ -42,7 +42,9 @@ first `warm_up` steps.
 
 import dataclasses
 import math
+import weakref
 from collections.abc import Callable
+from collections.abc import Iterator
 from collections.abc import Sequence
 from typing import Any
 from typing import Literal
@@ -53,6 +55,7 @@ import keras
 import numpy as np
 
 from keras_mhmcmc import _backend
+from keras_mhmcmc import _data
 from keras_mhmcmc import _validate
 from keras_mhmcmc._data import Batch as Data
 from keras_mhmcmc._serialize import serializable
@@ -60,10 +63,7 @@ from keras_mhmcmc._types import Array
 from keras_mhmcmc._types import Tensor
 from keras_mhmcmc._warn import warn
 from keras_mhmcmc.fit import compiled_loss
-from keras_mhmcmc.fit import full_data
 from keras_mhmcmc.fit.arguments import WARM_UP
-from keras_mhmcmc.fit.chain import Chain
-from keras_mhmcmc.fit.chain import Parts
 from keras_mhmcmc.fit.sampler import Sampler
 from keras_mhmcmc.fit.state import SampleInfo
 from keras_mhmcmc.fit.watch import Standstill
@@ -381,161 +381,17 @@ class AmagoldPath(base.Diffusion):
         }
 
 
-class PathChain(Chain):
-    """The chain of AMAGOLD: `energy` is U on all of the data at the model's weights."""
+# Tests that are rejected in a row before a warning: each ends a path of many steps.
+_MANY = 8
+_AT_ONCE = 512  # examples that are evaluated at once, of data in arrays
 
-    def __init__(self, energy: Callable[[], float]) -> None:
-        self._energy = energy
-        self._is_of_this_fit = False  # the energy of the state, with its loss and data
 
-    def build(self, parts: Parts, add_variable: Callable[..., keras.Variable]) -> None:
-        self._parts = parts
-        self._slots = parts.state.structure
-        self._watch = Standstill(parts.name, many=8)  # paths, each of many steps
-
-    def read(self, keeps: bool) -> Any:
-        if keeps:
-            raise ValueError(
-                "All weights that the optimizer trains must have a gradient: on a path "
-                "of AMAGOLD all of them move. Set `trainable = False` for the layers "
-                "that the loss does not depend on. Received: weights without a gradient"
-            )
-        state = self._parts.state.read()
-        # The step moves the point, and reads the velocity again when it has moved.
-        point = _backend.donated(self._parts.state.weights, state.point)
-        return state._replace(point=point)
-
-    def restart(self, state: PathState) -> Tensor:
-        """Return whether somebody else set the weights since they were settled."""
-
-        def compare() -> Tensor:
-            both = state.point, state.position
-            delta = tensors.subtract(*both)
-            return tensors.sum_squares(delta, like=state.work) > 0.0
-
-        is_settled = state.stage == SETTLED
-        changed = _backend.cond(is_settled, compare, lambda: is_settled)
-        return is_settled & changed
-
-    def store(self, state: PathState) -> None:
-        # A step changes neither of these.
-        slots = self._slots._replace(position=[], start_velocity=[])
-        state = state._replace(position=[], start_velocity=[])
-        _backend.write(base.leaves(slots), base.leaves(state))
-
-    def _stage(self) -> int:
-        """Return where the chain is; `NOTHING` after a failed step on JAX."""
-        is_known = _backend.hold_values(self._parts.state.all)
-        return int(ops.convert_to_numpy(self._slots.stage)) if is_known else NOTHING
-
-    def state_values(self) -> list[Tensor]:
-        on_path = self._stage() == PATH
-        slots = self._slots.position if on_path else self._parts.state.weights
-        return _backend.read(slots)
-
-    def settle(self) -> None:
-        """Test the end of the path, and put the state of the chain into the model."""
-        if self._stage() < FREE:
-            return
-        weights, slots = self._parts.state.weights, self._slots
-        state = self._parts.state.read()
-        points = [ops.copy(x) for x in state.point]
-        end = self._parts.algorithm().end(state)
-        try:
-            # Another `fit`, with another loss, has left the energy of the state.
-            if not self._is_of_this_fit and self._stage() == PATH:
-                _backend.write_copies(weights, slots.position)
-                slots.energy.assign(self._energy())
-            self._is_of_this_fit = True
-            _backend.write(weights, end)
-            energy = ops.convert_to_tensor(self._energy(), dtype="float32")
-        except BaseException:
-            _backend.write(weights, points)  # the path goes on
-            raise
-        self._changes += 1
-        # Read again: on PyTorch `state` may be the memory of the variables.
-        state = self._parts.state.read()
-        # Of a single weight: the test needs a uniform alone.
-        one = [ops.zeros((2,), "float32")]
-        evaluation = self._parts.evaluate(one, [], None, self._parts.learning_rate())
-        tested = state, state.point, energy, evaluation.uniforms[0]
-        state, counts = self._parts.algorithm().judge(*tested)
-        self._write_state(state)
-        known, new = ops.convert_to_tensor(self._parts.counts), list(counts.values())
-        self._parts.counts.assign(known + ops.stack(new, axis=-1))
-        if not bool(ops.convert_to_numpy(counts["nonfinite"])):
-            energies = self._parts.energies
-            energies.variable.assign(energies.recorded(slots.energy.value, None))
-
-    def _write_state(self, state: PathState) -> None:
-        """Write a state whose lists may share their memory."""
-        _backend.write(
-            base.leaves(self._slots), [ops.copy(x) for x in base.leaves(state)]
-        )
-
-    def propose(self) -> None:
-        if self._stage() != SETTLED:
-            return
-        state = self._parts.state.read()
-        if bool(ops.convert_to_numpy(self.restart(state))):
-            return  # the next step begins a new chain from weights that were set
-        rate = ops.cast(self._parts.learning_rate(), "float32")
-        if not float(ops.convert_to_numpy(rate)) > 0.0:
-            raise ValueError(
-                f"Argument `learning_rate` of {self._parts.name} must stay greater "
-                "than 0: at 0 the chain would lose its velocity. Look at the callback "
-                f"that changes the rate. Received: learning_rate={float(rate):g}"
-            )
-        self._changes += 1
-        self._write_state(self._parts.algorithm().begin(state, rate, self._steps()))
-
-    def mark_sample(self, listener: Callable[[], None] | None) -> None:
-        """Do nothing: the energy of the state is known."""
-
-    def sample_info(self) -> SampleInfo:
-        energy = ops.convert_to_numpy(self._slots.energy)
-        return SampleInfo(energy, np.zeros_like(energy), True)
-
-    def lost_chains(self) -> Array:
-        return np.array(self._steps() > 0 and self._stage() not in (SETTLED, PATH))
-
-    def has_stopped(self) -> bool:
-        return self._stage() == NOTHING and bool(self.lost_chains())
-
-    def reason_of_loss(self) -> str:
-        reason = (
-            "the energy at the end of a first path was not finite. Look for such "
-            "values in the data, or compile the model again, with finite weights and a "
-            "lower learning rate."
-        )
-        if self._stage() == FREE:
-            reason = "no path has ended. Train for a whole epoch, or for "
-            reason += "`steps_per_test` steps, with `mh.PosteriorSamples`."
-        return f"{self._parts.name} has no state to sample: {reason}"
-
-    def look_at_epoch(self, counts: dict[str, Array]) -> None:
-        watch, now = self._watch, self._settings()
-        if self._stage() == NOTHING:
-            watch.look_at_lost(self.lost_chains(), self.reason_of_loss())
-            return
-        energy = ops.convert_to_numpy(self._slots.energy)
-        watch.look_at_energy(energy, now["temperature"])
-        watch.look(counts["accepted"], counts["proposed"], **now)
-
-    def look_at_end(self, counts: Callable[[], dict[str, Array]]) -> None:
-        is_done = not _backend.error_leaves_fit()
-        if is_done:
-            self.settle()
-        elif self._stage() == PATH:  # go back to where the path began
-            _backend.write_copies(self._parts.state.weights, self._slots.position)
-            _backend.write_copies(self._slots.velocity, self._slots.start_velocity)
-            self._slots.stage.assign(SETTLED)
-        self._is_of_this_fit = False
-        if is_done and not self._watch.has_looked:
-            self.look_at_epoch(counts())
-        if is_done:
-            traits = self._parts.algorithm().traits
-            self._watch.look_at_warm_up(self._steps(), traits)
+def _reference(x: Any) -> Callable[[], Any]:
+    """Return a function that returns `x`, and lets its memory go if it can."""
+    try:
+        return weakref.ref(x)
+    except TypeError:  # such as a list, a dictionary or None
+        return lambda: x
 
 
 @serializable
@@ -584,6 +440,11 @@ class AMAGOLD(Sampler):
     Reference: that of `mh.kernels.amagold`.
     """
 
+    algorithm: AmagoldPath
+    _watch: Standstill
+    _tested_on: tuple[Callable[[], Any], ...] = ()  # where the last test was
+    _compiled: tuple[Any, ...] = (None, None, None)  # model, its loss, the function
+
     def __init__(
         self,
         learning_rate: float,
@@ -609,19 +470,9 @@ class AMAGOLD(Sampler):
         first = WARM_UP if warm_up is None else warm_up
         algorithm = AmagoldPath(base.OF_OPTIMIZER, temperature, momentum, first)
         shared = train_size, prior, seed, name, options
-        chain = PathChain(self._full_energy)
-        super().__init__(
-            learning_rate, algorithm, *shared, chain=chain, check_model=_check_model
-        )
-        self._steps_per_test = steps_per_test
-        self._full_loss = full_data.FullLoss()
+        super().__init__(learning_rate, algorithm, *shared, check_model=_check_model)
+        self.steps_per_test = steps_per_test
         self._data: Data | None = None
-        self._order = full_data.OrderWatch()
-
-    @property
-    def steps_per_test(self) -> int | None:
-        """Steps of a path; None: a path is an epoch."""
-        return self._steps_per_test
 
     def use_data(self, x: Any, y: Any = None, sample_weight: Any = None) -> None:
         """Test paths on these data, all training examples, in place of those of `fit`.
@@ -651,16 +502,200 @@ class AMAGOLD(Sampler):
             f" Received: {num_chains} chains"
         )
 
+    # The chain.
+
+    def _build_chain(self) -> None:
+        self._watch = Standstill(type(self).__name__, many=_MANY)
+
+    def _read_state(self, can_overwrite: bool) -> Any:
+        slots = self._state.read()
+        # The step moves the point, and reads the velocity again when it has moved.
+        return slots._replace(point=_backend.donated(self._state.weights, slots.point))
+
+    def _restart(self, slots: PathState) -> Tensor:
+        """Return whether somebody else set the weights since they were settled."""
+
+        def compare() -> Tensor:
+            delta = tensors.subtract(slots.point, slots.position)
+            return tensors.sum_squares(delta, like=slots.work) > 0.0
+
+        is_settled = slots.stage == SETTLED
+        changed = _backend.cond(is_settled, compare, lambda: is_settled)
+        return is_settled & changed
+
+    def _store(self, slots: PathState, runs: Tensor = None) -> None:
+        # A step changes neither of these.
+        variables = self.slots._replace(position=[], start_velocity=[])
+        slots = slots._replace(position=[], start_velocity=[])
+        _backend.write(base.leaves(variables), base.leaves(slots))
+
+    def _stage(self) -> int:
+        """Return where the chain is; `NOTHING` after a failed step on JAX."""
+        if not _backend.hold_values(self._state.all):
+            return NOTHING
+        return int(ops.convert_to_numpy(self.slots.stage))
+
+    def _values(self) -> list[Tensor]:
+        on_path = self._stage() == PATH
+        return _backend.read(self.slots.position if on_path else self._state.weights)
+
+    def _settle(self) -> None:
+        """Test the end of the path, and put the state of the chain into the model."""
+        if self._stage() < FREE:
+            return
+        weights = self._state.weights
+        state = self._state.read()
+        points, end = state.point, self.algorithm.end(state)
+        points = [ops.copy(x) for x in points]
+        try:
+            self._renew_energy()
+            _backend.write(weights, end)
+            energy = ops.convert_to_tensor(self._full_energy(), dtype="float32")
+        except BaseException:
+            _backend.write(weights, points)  # the path goes on
+            raise
+        self._changes += 1
+        # Read again: on PyTorch `state` may be the memory of the variables.
+        state = self._state.read()
+        # Of a single weight: the test needs a uniform alone.
+        one = [ops.zeros((2,), "float32")]
+        uniform = self._evaluation(one, [], None, self._rate()).uniforms[0]
+        state, counts = self.algorithm.judge(state, state.point, energy, uniform)
+        self._write_state(state)
+        known, new = ops.convert_to_tensor(self._counts), list(counts.values())
+        self._counts.assign(known + ops.stack(new, axis=-1))
+        if not bool(ops.convert_to_numpy(counts["nonfinite"])):
+            energies = self._energies
+            energies.variable.assign(energies.recorded(self.slots.energy.value, None))
+
+    def _renew_energy(self) -> None:
+        """Evaluate the energy of the state again if `fit` has another loss or data."""
+        model, data = self._model_and_data()
+        # The objects that the energy is made of, beside the prior.
+        target = model, _backend.compile_key(model), *data
+        pairs = zip(self._tested_on, target, strict=False)  # at first there is none
+        is_new = any(reference() is not x for reference, x in pairs)
+        if is_new and self._stage() == PATH:
+            _backend.write_copies(self._state.weights, self.slots.position)
+            self.slots.energy.assign(self._full_energy())
+        self._tested_on = tuple(_reference(x) for x in target)
+
+    def _write_state(self, slots: PathState) -> None:
+        """Write a state whose lists may share their memory."""
+        copies = [ops.copy(x) for x in base.leaves(slots)]
+        _backend.write(base.leaves(self.slots), copies)
+
+    def propose(self) -> None:
+        """Begin a path, after `settle`."""
+        if not self.built:
+            return
+        _backend.return_values(self)
+        if self._stage() != SETTLED:
+            return
+        state = self._state.read()
+        pairs = zip(state.point, state.position, strict=True)
+        if any(bool(ops.convert_to_numpy(ops.any(x != y))) for x, y in pairs):
+            return  # the next step begins a new chain from weights that were set
+        rate = self._rate()
+        if not float(ops.convert_to_numpy(rate)) > 0.0:
+            raise ValueError(
+                "Argument `learning_rate` of AMAGOLD must stay greater than 0: at 0 "
+                "the chain would lose its velocity. Look at the callback that changes "
+                f"the rate. Received: learning_rate={float(rate):g}"
+            )
+        self._changes += 1
+        self._write_state(self.algorithm.begin(state, rate, self._steps()))
+
+    def mark_sample(self, listener: Callable[[], None] | None = None) -> None:
+        """Do nothing: the energy of the state is known."""
+
+    def sample_info(self) -> SampleInfo:
+        """Return the energy of the state."""
+        _backend.return_values(self)
+        energy = ops.convert_to_numpy(self.slots.energy)
+        return SampleInfo(energy, np.zeros_like(energy), True)
+
+    def _lost_chains(self) -> Array:
+        has_state = self._stage() in (SETTLED, PATH)
+        return np.array(self._steps() > 0 and not has_state)
+
+    def has_stopped(self) -> bool:
+        """Return whether the first path ended where the energy was not finite."""
+        is_lost = super().has_stopped()
+        return is_lost and self._stage() == NOTHING
+
+    def reason_of_loss(self) -> str:
+        """Return why there is no state, and what to do."""
+        if self._stage() == FREE:
+            return (
+                "AMAGOLD has no state to sample: no path has ended. Train for a whole "
+                "epoch, or for `steps_per_test` steps, with `mh.PosteriorSamples`."
+            )
+        return (
+            "AMAGOLD has no state to sample: the energy at the end of a first path "
+            "was not finite. Look for such values in the data, or compile the model "
+            "again, with finite weights and a lower learning rate."
+        )
+
+    def _look_at_epoch(self, counts: dict[str, Array]) -> None:
+        watch, now = self._watch, self._settings()
+        if self._stage() == NOTHING:
+            watch.look_at_lost(self._lost_chains(), self.reason_of_loss())
+            return
+        energy = ops.convert_to_numpy(self.slots.energy)
+        watch.look_at_energy(energy, now["temperature"])
+        watch.look(counts["accepted"], counts["proposed"], **now)
+
+    def _look_at_end(self) -> None:
+        if _backend.error_leaves_fit():
+            if self._stage() == PATH:  # back to where it began
+                _backend.write_copies(self._state.weights, self.slots.position)
+                _backend.write_copies(self.slots.velocity, self.slots.start_velocity)
+                self.slots.stage.assign(SETTLED)
+            return
+        self._settle()
+        if not self._watch.has_looked:
+            self._look_at_epoch(self._read_counts())
+        self._watch.look_at_warm_up(self._steps(), self.algorithm.traits)
+
     def _full_energy(self) -> float:
         """Return U at the weights of the model, on all of the data."""
         model, data = self._model_and_data()
-        energy = self.train_size * self._full_loss.mean(model, data, self.train_size)
+        energy = self.train_size * self._mean_loss(model, data)
         if self._bound_prior is not None:
             weights = _backend.read(self.sampled_variables)
-            like = self._parts.state.structure.energy.value
+            like = self.slots.energy.value
             prior = self._bound_prior.energy(weights, like=like)
             energy += float(_backend.ops.convert_to_numpy(prior))
         return energy
+
+    def _mean_loss(self, model: keras.Model, data: Data) -> float:
+        """Return the mean loss of all of the data in inference mode, in float64.
+
+        What layers add to the loss counts, as in `fit`.
+        """
+        key = model, _backend.compile_key(model)
+        if any(a is not b for a, b in zip(key, self._compiled[:2], strict=True)):
+            compiled = _backend.compile_function(_loss_of(model))
+            # Not by assignment: TensorFlow would save the function with the model.
+            object.__setattr__(self, "_compiled", (*key, compiled))
+        values = list(_backend.read(_variables(model)))
+        total, count, largest = 0.0, 0, 0
+        for batch in batches(data):
+            size = int(keras.tree.flatten(batch.x)[0].shape[0])
+            loss = self._compiled[2](values, *batch)
+            total += size * float(ops.convert_to_numpy(loss))
+            count, largest = count + size, max(largest, size)
+            if count >= self.train_size:  # a data set may repeat for ever
+                break
+        # A data set may leave out the last examples, which do not fill a mini-batch.
+        if count == 0 or not -largest < count - self.train_size < 1:
+            raise ValueError(
+                "Argument `train_size` must be the number of examples in the data of "
+                "`fit`, since the test of a path needs all of them. Received: "
+                f"train_size={self.train_size}, and data of {count} examples or more"
+            )
+        return total / count
 
     def _model_and_data(self) -> tuple[keras.Model, Data]:
         model = _backend.training_model(self)
@@ -672,7 +707,6 @@ class AMAGOLD(Sampler):
                 "callbacks=[mh.PosteriorSamples()])`. Received: `settle()` outside "
                 "`fit`"
             )
-        self._order.look(given["x"], given["shuffle"])
         if self._data is not None:
             return model, self._data
         class_weight = given["class_weight"]
@@ -698,3 +732,42 @@ def _check_model(model: keras.Model) -> None:
             "`keras.layers.GroupNormalization` or `LayerNormalization`, or freeze the "
             f"layers with `trainable = False`. Received: {', '.join(moving)}"
         )
+
+
+def batches(data: Data) -> Iterator[Data]:
+    """Yield the mini-batches of the data in their own order, as Keras' tensors."""
+    if isinstance(data.x, Iterator):
+        raise ValueError(
+            "Argument `x` of `fit` must be arrays, or a data set that can be read "
+            "again, such as a `tf.data.Dataset`, a `DataLoader` or a "
+            "`keras.utils.PyDataset`: the test of a path needs all examples. Pass one, "
+            "or give the examples to the optimizer: `optimizer.use_data(x, y)`. "
+            f"Received: x={_validate.shown(data.x)}"
+        )
+
+    def tensor(value: Any) -> Any:
+        return None if value is None else keras.ops.convert_to_tensor(value)
+
+    for batch in _data.batches(*data, batch_size=_AT_ONCE):
+        arrays = _data.in_floatx(tuple(batch))
+        yield Data(*keras.tree.map_structure(tensor, arrays))
+
+
+def _variables(model: keras.Model) -> list[keras.Variable]:
+    return [*model.trainable_variables, *model.non_trainable_variables]
+
+
+def _loss_of(model: keras.Model) -> Callable[..., Tensor]:
+    """Return the loss of a mini-batch as a function of (values, x, y, sample weight).
+
+    It changes no variable: what metrics and layers write stays in a scope.
+    """
+
+    def loss(values: Any, x: Any, y: Any, sample_weight: Any) -> Tensor:
+        mapping = zip(_variables(model), values, strict=True)
+        with keras.StatelessScope(mapping, collect_losses=True):
+            outputs = _backend.step_outputs(model, x, training=False)
+            value = model.compute_loss(x, y, outputs, sample_weight, training=False)
+        return keras.ops.cast(value, "float32")
+
+    return loss

@@ -59,7 +59,6 @@ epoch have left, so that its error has a small negative correlation with theirs.
 
 import dataclasses
 import math
-from collections.abc import Callable
 from collections.abc import Sequence
 from typing import Any
 from typing import Literal
@@ -73,8 +72,6 @@ from keras_mhmcmc import _validate
 from keras_mhmcmc._serialize import serializable
 from keras_mhmcmc._types import Array
 from keras_mhmcmc._types import Tensor
-from keras_mhmcmc.fit.chain import Chain
-from keras_mhmcmc.fit.chain import Parts
 from keras_mhmcmc.fit.sampler import Sampler
 from keras_mhmcmc.fit.watch import Standstill
 from keras_mhmcmc.priors import Prior
@@ -317,38 +314,6 @@ class BarkerSteps(base.Diffusion):
         }
 
 
-class TestedChain(Chain):
-    """The chain of `mh.Barker`. Its state has the fields of `BarkerSteps`."""
-
-    __test__ = False  # no class of tests, for pytest
-
-    def __init__(self) -> None:
-        super().__init__("stop")
-
-    def build(self, parts: Parts, add_variable: Callable[..., keras.Variable]) -> None:
-        super().build(parts, add_variable)
-        self._standstill = Standstill(parts.name)
-
-    def settle(self) -> None:
-        """Drop the sums of a test that has not ended: the next step begins it anew."""
-        count = self._parts.state.structure.count
-        if _backend.hold_values([count]):  # not after a failed step on JAX
-            count.assign(np.zeros((), "float32"))
-
-    def look_at_epoch(self, counts: dict[str, Array]) -> None:
-        watch = self._standstill
-        if not counts["proposed"].any():
-            watch.tell("undecided")
-        watch.look(counts["accepted"], counts["proposed"], **self._settings())
-
-    def look_at_end(self, counts: Callable[[], dict[str, Array]]) -> None:
-        is_known = _backend.hold_values(self._parts.state.all)
-        self.settle()
-        is_new = is_known and not self._standstill.has_looked
-        if is_new and not _backend.error_leaves_fit():
-            self.look_at_epoch(counts())
-
-
 @serializable
 class Barker(Sampler):
     """Metropolis-Hastings with the mini-batch Barker test, for `mh.BarkerChain`.
@@ -399,6 +364,9 @@ class Barker(Sampler):
     Reference: Seita, Pan, Chen and Canny (2017), algorithm 1.
     """
 
+    algorithm: BarkerSteps
+    _watch: Standstill
+
     def __init__(
         self,
         learning_rate: float | Schedule,
@@ -420,8 +388,29 @@ class Barker(Sampler):
             )
         algorithm = BarkerSteps(base.OF_OPTIMIZER, temperature, min_examples)
         shared = train_size, prior, seed, name, options
-        super().__init__(learning_rate, algorithm, *shared, chain=TestedChain())
-        self._steps = algorithm
+        super().__init__(learning_rate, algorithm, *shared)
+
+    def _build_chain(self) -> None:
+        super()._build_chain()
+        self._watch = Standstill(type(self).__name__)
+
+    def _settle(self) -> None:
+        """Drop the sums of a test that has not ended: the next step begins it anew."""
+        count = self.slots.count
+        if _backend.hold_values([count]):  # not after a failed step on JAX
+            count.assign(np.zeros((), "float32"))
+
+    def _look_at_epoch(self, counts: dict[str, Array]) -> None:
+        if not counts["proposed"].any():
+            self._watch.tell("undecided")
+        self._watch.look(counts["accepted"], counts["proposed"], **self._settings())
+
+    def _look_at_end(self) -> None:
+        is_known = _backend.hold_values(self._state.all)
+        self._settle()
+        is_new = is_known and not self._watch.has_looked
+        if is_new and not _backend.error_leaves_fit():
+            self._look_at_epoch(self._read_counts())
 
     def use_chains(self, num_chains: int) -> None:
         """Refuse several chains: each would need a test of its own."""
@@ -448,7 +437,7 @@ class Barker(Sampler):
     def proposal(self) -> base.Position:
         """Return the proposed weights, a tensor for each sampled variable."""
         self._check_loss()
-        return self._steps.proposal(self._parts.state.read())
+        return self.algorithm.proposal(self._state.read())
 
     @_backend.uncompiled
     def test(self, here: Tensor, there: Tensor) -> None:
@@ -457,7 +446,7 @@ class Barker(Sampler):
         `here` and `there` are the negative log-likelihoods of each example at the state
         and at the `proposal`, nats, (B,).
         """
-        state, parts = self._parts.state.read(), self._parts
+        state = self._state.read()
         here, there = (ops.cast(nats, "float32") for nats in (here, there))
         energy = self.train_size * ops.mean(here)
         prior = ops.zeros_like(energy)
@@ -465,12 +454,11 @@ class Barker(Sampler):
             before = self._bound_prior.energy(state.point, like=energy)
             after = self._bound_prior.energy(self.proposal(), like=energy)
             energy, prior = energy + before, before - after
-        rate = ops.cast(self.learning_rate, "float32")
-        evaluation = self._evaluation(state.point, [], energy, rate)
-        state, info = self._steps.test(state, -here, -there, prior, evaluation)
-        counts = [info.counts[name] for name in self._steps.traits.counts]
+        evaluation = self._evaluation(state.point, [], energy, self._rate())
+        state, info = self.algorithm.test(state, -here, -there, prior, evaluation)
+        counts = [info.counts[name] for name in self.algorithm.traits.counts]
         counts = ops.convert_to_tensor(self._counts) + ops.stack(counts)
-        recorded = parts.energies.recorded(energy, None)
-        _backend.write([parts.energies.variable, self._counts], [recorded, counts])
-        self._chain.store(state)
+        recorded = self._energies.recorded(energy, None)
+        _backend.write([self._energies.variable, self._counts], [recorded, counts])
+        self._store(state)
         self.iterations.assign_add(1)

@@ -87,8 +87,6 @@ class Traits(NamedTuple):
     warm_up: int = 0  # first steps, which are burn-in
     # Name and value of the argument that sets them, for messages.
     warm_up_argument: tuple[str, int] = ("warm_up", 0)
-    # What depends on the number of weights that move, for a message. "": nothing.
-    counts_weights: str = ""
     counts: tuple[str, ...] = ()  # names of what the steps add up
     # What an optimizer has no use for. Whether a step draws its data and its noise.
     draws_data: bool = False
@@ -99,7 +97,6 @@ class Traits(NamedTuple):
     # weights alike. One tensor needs a fraction of the time of many small ones.
     is_flat: bool = False
     learns_noise: bool = False  # of a regression, from squared errors alone
-    draws_afresh: bool = False  # whether positions differ at a rate of 0 as well
     adapts_target: bool = False  # whether a step learns what changes the target
     warns_of_rejections: bool = False  # whether the summary does
     # Examples of a step up to which XLA makes it faster on TensorFlow: a step of 400

@@ -8,7 +8,6 @@ and find the partition.
 
 import dataclasses
 import math
-from collections.abc import Callable
 from collections.abc import Sequence
 from typing import Any
 from typing import ClassVar
@@ -24,9 +23,7 @@ from keras_mhmcmc._serialize import serializable
 from keras_mhmcmc._types import Array
 from keras_mhmcmc._types import Tensor
 from keras_mhmcmc._warn import warn
-from keras_mhmcmc.fit.chain import Chain
 from keras_mhmcmc.fit.sampler import Sampler
-from keras_mhmcmc.fit.watch import warm_up_message
 from keras_mhmcmc.partition import PARTITIONS
 from keras_mhmcmc.partition import EnergyPartition
 from keras_mhmcmc.partition import checked_energy_partition
@@ -477,45 +474,6 @@ def empty_message(visits: Array, contour: Contour) -> str | None:
 _FEWEST = 10  # energies that are enough to judge a partition
 
 
-class ContourChain(Chain):
-    """The chain of a contour sampler: it warns if the partition does not fit."""
-
-    def __init__(self, nan_policy: str | None) -> None:
-        super().__init__(nan_policy)
-        self._told: set[str] = set()
-
-    def look_at_epoch(self, counts: dict[str, Array]) -> None:
-        """Warn if most energies of an epoch lie outside the partition."""
-        super().look_at_epoch(counts)
-        steps = np.sum(counts["steps"])
-        if steps >= _FEWEST:
-            below, above = (np.sum(counts[name]) / steps for name in ("below", "above"))
-            advice = self._parts.algorithm().advice(*self._parts.energies.extremes())
-            message = outside_message(below, above, advice)
-            self._tell("partition", message)
-
-    def look_at_end(self, counts: Callable[[], dict[str, Array]]) -> None:
-        """Warn if a run ends in the pilot, or left subregions empty between others."""
-        super().look_at_end(counts)
-        parts, algorithm = self._parts, self._parts.algorithm()
-        if not _backend.hold_values(parts.state.all):
-            return
-        self._tell(
-            "pilot", warm_up_message(parts.name, self._steps(), algorithm.traits)
-        )
-        count = algorithm.contour.partitions
-        visits = parts.state.arrays().visits.reshape(-1, count).sum(0)
-        if visits.sum() >= _FEWEST:
-            message = algorithm.fault_of(visits, *parts.energies.extremes())
-            self._tell("partition", message)
-
-    def _tell(self, what: str, message: str | None) -> None:
-        """Warn, unless there was a warning of this kind."""
-        if message is not None and what not in self._told:
-            self._told.add(what)
-            warn(message)
-
-
 class ContourOptimizer(Sampler):
     """Abstract: a sampler that flattens the energy and weights its samples."""
 
@@ -534,8 +492,29 @@ class ContourOptimizer(Sampler):
         kernel = protocol.bound(
             kind(protocol.OF_OPTIMIZER, **given), counts_visits=True
         )
-        chain = ContourChain(nan_policy)
-        super().__init__(learning_rate, kernel, *shared, chain=chain)
+        super().__init__(learning_rate, kernel, *shared, nan_policy=nan_policy)
+
+    def _look_at_epoch(self, counts: dict[str, Array]) -> None:
+        """Warn, too, if most energies of an epoch lie outside the partition."""
+        super()._look_at_epoch(counts)
+        steps = np.sum(counts["steps"])
+        if steps >= _FEWEST:
+            below, above = (np.sum(counts[name]) / steps for name in ("below", "above"))
+            advice = self.algorithm.advice(*self._energies.extremes())
+            self._watch.say("partition", outside_message(below, above, advice))
+
+    def _look_at_end(self) -> None:
+        """Warn if a run ends in the pilot, or left subregions empty between others."""
+        super()._look_at_end()
+        if not _backend.hold_values(self._state.all):
+            return
+        algorithm = self.algorithm
+        self._watch.look_at_warm_up(self._steps(), algorithm.traits)
+        count = algorithm.contour.partitions
+        visits = self._state.arrays().visits.reshape(-1, count).sum(0)
+        if visits.sum() >= _FEWEST:
+            message = algorithm.fault_of(visits, *self._energies.extremes())
+            self._watch.say("partition", message)
 
     @property
     def partition(self) -> EnergyPartition | list[EnergyPartition] | None:
@@ -548,7 +527,7 @@ class ContourOptimizer(Sampler):
             return given
         if not self.built:
             return None
-        contour = self.algorithm.contour_of(self._parts.state.arrays())
+        contour = self.algorithm.contour_of(self._state.arrays())
         low, gap = np.ravel(contour.energy_min), np.ravel(contour.energy_gap)
         if not np.isfinite(gap).all():
             return None
@@ -563,12 +542,12 @@ class ContourOptimizer(Sampler):
 
         The sum over subregions is 1.
         """
-        log_masses = ops.convert_to_numpy(self._parts.state.structure.log_masses)
+        log_masses = ops.convert_to_numpy(self.slots.log_masses)
         return np.exp(log_masses.astype("float64"))
 
     def visits(self) -> Array:
         """Return the number of steps in each subregion, ([chains,] partitions)."""
-        return ops.convert_to_numpy(self._parts.state.structure.visits)
+        return ops.convert_to_numpy(self.slots.visits)
 
 
 @serializable

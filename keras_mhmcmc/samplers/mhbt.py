@@ -61,11 +61,8 @@ from keras_mhmcmc import _validate
 from keras_mhmcmc._serialize import serializable
 from keras_mhmcmc._types import Array
 from keras_mhmcmc._types import Tensor
-from keras_mhmcmc.fit.arguments import REFRESH_PROBABILITY
 from keras_mhmcmc.fit.arguments import WARM_UP
-from keras_mhmcmc.fit.arguments import adaptation_or_none
-from keras_mhmcmc.fit.arguments import network_settings
-from keras_mhmcmc.fit.sampler import Sampler
+from keras_mhmcmc.fit.metropolis import MetropolisSampler
 from keras_mhmcmc.priors import Prior
 from keras_mhmcmc.samplers import base
 from keras_mhmcmc.samplers.parts import acceptance
@@ -76,8 +73,10 @@ from keras_mhmcmc.samplers.parts.beta_adaptation import BetaAdaptation
 from keras_mhmcmc.samplers.parts.proposals import Proposal
 from keras_mhmcmc.samplers.parts.rate_adaptation import RateAdaptation
 from keras_mhmcmc.samplers.parts.tensors import ops
+from keras_mhmcmc.schedules import Schedule
 
 ALPHA = _validate.Interval(0.0, 1.0, low_open=True, high_open=False)  # of MINT
+REFRESH_PROBABILITY = 0.1  # with which reversible proposals move a network
 
 
 class State(NamedTuple):
@@ -139,12 +138,10 @@ class Metropolis(base.Algorithm):
             counts += ("forward_accepted", "forward_proposed")
         if self.refresh_probability > 0.0:
             counts += ("refresh_accepted", "refresh_proposed")
-        what = "the density of a proposal, with `normalized=True`,"
         return base.Traits(
             uses_gradient=self.proposal.uses_gradient,
             uses_energy=True,
             compares_batches=True,
-            counts_weights=what if self.proposal.counts_weights else "",
             num_uniforms=3 if self.refresh_probability > 0.0 else 2,
             # One step more evaluates where the last move went.
             warm_up=self.warm_up + 1 if self.warm_up else 0,
@@ -469,8 +466,39 @@ def rsgld(
     )
 
 
+def network_settings(
+    proposal: Proposal,
+    learning_rate: Any,
+    refresh_probability: float | None,
+    warm_up: int | None,
+    rate_adaptation: bool | None,
+) -> dict[str, Any]:
+    """Return the settings of `Metropolis`. None is the default of the proposal.
+
+    A schedule of the learning rate is not adapted by default: it has its own rates.
+    """
+    is_reversible = proposal.has_backward
+    if refresh_probability is None:
+        refresh_probability = REFRESH_PROBABILITY if is_reversible else 0.0
+    if warm_up is None:
+        warm_up = WARM_UP if is_reversible else 0
+    if rate_adaptation is None:
+        rate_adaptation = is_reversible and not isinstance(learning_rate, Schedule)
+    return {
+        "refresh_probability": refresh_probability,
+        "warm_up": warm_up,
+        "rate_adaptation": adaptation_or_none(rate_adaptation),
+    }
+
+
+def adaptation_or_none(rate_adaptation: Any) -> RateAdaptation | None:
+    """Return how the rate is adapted; None: it is not."""
+    _validate.choice("rate_adaptation", rate_adaptation, (True, False))
+    return RateAdaptation() if rate_adaptation else None
+
+
 @serializable
-class MHBT(Sampler):
+class MHBT(MetropolisSampler):
     """Mini-batch Metropolis-Hastings with batch tempering, for any proposal.
 
     It samples exp(-U/T) approximately. The energy U in nats is train_size * loss -
@@ -538,7 +566,7 @@ class MHBT(Sampler):
 
 
 @serializable
-class MINT(Sampler):
+class MINT(MetropolisSampler):
     """Mini-batch tempered MCMC: MHBT at the temperature N^(1 - lambda).
 
     Here lambda = alpha log(m)/log(N): energies are compared at the weight m^alpha, a
@@ -586,7 +614,7 @@ class MINT(Sampler):
 
 
 @serializable
-class RSGLD(Sampler):
+class RSGLD(MetropolisSampler):
     """Mini-batch Metropolis-Hastings with reversible SGLD proposals.
 
     Each proposal moves down the gradient (forward) or up the gradient with noise beta

@@ -147,7 +147,6 @@ class sgmclmc(base.Diffusion):
     def traits(self) -> base.Traits:
         return base.Traits(
             needs_batches=True,
-            counts_weights="the length of a step",
             warm_up=self.warm_up,
             warm_up_argument=("warm_up", self.warm_up),
         )

@@ -128,8 +128,6 @@ class sgnht(base.Diffusion):
     temperature: base.Rate = 1.0
     thermostat_rate: float | None = None
 
-    traits = base.Traits(counts_weights="the thermostat")
-
     def __post_init__(self) -> None:
         super().__post_init__()
         rate = base.OrNone(_UP_TO_ONE, "None is (1 - momentum)^2 / 2.")

@@ -5,7 +5,6 @@ import numpy as np
 import pytest
 
 import keras_mhmcmc as mh
-from keras_mhmcmc.fit import full_data
 from tests.support.models import BATCH_SIZE
 from tests.support.models import CLASSES
 from tests.support.models import FEATURES
@@ -14,7 +13,6 @@ from tests.support.models import compiled
 from tests.support.models import data
 from tests.support.models import numpy
 from tests.support.models import optimizer_state
-from tests.support.models import sequential
 from tests.support.models import weights
 
 EPOCH = TRAIN_SIZE // BATCH_SIZE
@@ -107,6 +105,7 @@ def of_torch():
 def test_models_people_write(make):
     x, y = data()
     given = {"a": x, "b": x} if make is two_inputs else x
+    keras.utils.set_random_seed(0)
     model = compiled(sampler(), make())
     _, posterior = fit(model, given, y)
     np.testing.assert_allclose(
@@ -172,38 +171,18 @@ def test_several_steps_in_one_execution():
     np.testing.assert_allclose(posterior.energies[-1], expected, rtol=1e-5)
 
 
-def test_validation_sees_the_state():
-    seen = []
-
-    class Look(keras.callbacks.Callback):
-        def on_test_begin(self, logs=None):
-            seen.append(weights(self.model))
-
-        def on_epoch_end(self, epoch, logs=None):
-            np.testing.assert_array_equal(seen[-1], weights(self.model))
-
-    model = compiled(sampler())
-    _, posterior = fit(model, callbacks=[Look()], validation_data=data())
-    assert len(seen) == 4
-    np.testing.assert_array_equal(seen[-1], weights(model))
-
-
 def test_a_saved_run_goes_on_bit_for_bit(tmp_path):
     def of(model, epochs, **options):
         x, y = data()
         return fit(model, x, y, epochs=epochs, shuffle=False, **options)
 
-    whole = compiled(sampler())
-    with pytest.warns(UserWarning, match="same order"):
-        of(whole, 4)
-    half = compiled(sampler())
-    with pytest.warns(UserWarning, match="same order"):
-        of(half, 2)
+    whole, half = compiled(sampler()), compiled(sampler())
+    of(whole, 4)
+    of(half, 2)
     half.save(tmp_path / "half.keras")
     rest = keras.models.load_model(tmp_path / "half.keras")
     assert rest.optimizer.get_config() == half.optimizer.get_config()
-    with pytest.warns(UserWarning, match="same order"):
-        of(rest, 4, initial_epoch=2)
+    of(rest, 4, initial_epoch=2)
     np.testing.assert_array_equal(weights(rest), weights(whole))
     for a, b in zip(
         optimizer_state(rest.optimizer), optimizer_state(whole.optimizer), strict=True
@@ -297,14 +276,6 @@ def test_data_that_is_not_finite_is_told():
         posterior.ensemble(model)
 
 
-def test_frozen_layers_stay():
-    model = sequential()
-    model.layers[0].trainable = False
-    before = numpy(model.layers[0].kernel)
-    fit(compiled(sampler(), model))
-    np.testing.assert_array_equal(numpy(model.layers[0].kernel), before)
-
-
 @pytest.mark.parametrize("changed", ["loss", "data"])
 def test_another_fit_tests_the_state_on_its_own_energy(changed):
     x, y = data()
@@ -322,9 +293,9 @@ def test_another_fit_tests_the_state_on_its_own_energy(changed):
 
 def test_the_energy_of_a_state_is_evaluated_once(monkeypatch):
     model = compiled(sampler())
-    calls, mean = [], full_data.FullLoss.mean
+    calls, mean = [], mh.AMAGOLD._mean_loss
     monkeypatch.setattr(
-        full_data.FullLoss, "mean", lambda *given: calls.append(1) or mean(*given)
+        mh.AMAGOLD, "_mean_loss", lambda *given: calls.append(1) or mean(*given)
     )
     for x, y in [data()] * 2:
         fit(model, x, y, epochs=3)

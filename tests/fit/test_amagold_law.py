@@ -5,7 +5,6 @@ import numpy as np
 import pytest
 
 import keras_mhmcmc as mh
-from tests.fit.test_amagold import with_half_the_noise
 from tests.support.shuffled import Shuffled
 
 N, FEATURES, BATCH = 400, 2, 40
@@ -91,14 +90,3 @@ def test_a_short_run_has_the_variance_of_the_posterior():
     difference, error = error_of_a_short_run()
     assert error < 0.2
     assert abs(difference) < 4.0 * error
-
-
-@pytest.mark.slow
-@pytest.mark.skipif(
-    keras.backend.backend() != "jax", reason="needs a longer run for other noise"
-)
-@pytest.mark.filterwarnings("ignore:An epoch of `fit` has")
-def test_a_planted_bug_changes_the_variance(monkeypatch):
-    with_half_the_noise(monkeypatch)
-    difference, error = error_of_a_short_run()
-    assert abs(difference) > 4.0 * error

@@ -78,18 +78,6 @@ def test_an_unknown_keyword_is_named(sampler, option, value):
     assert_refused(option, value, lambda: make(sampler, **{option: value}), takes)
 
 
-@pytest.mark.parametrize("sampler", WITHOUT_BATCH)
-def test_a_sampler_without_a_batch_size_says_so(sampler):
-    assert_refused("batch_size", 10, lambda: make(sampler, batch_size=10), "takes")
-
-
-@pytest.mark.parametrize(
-    "sampler", [name for name in ALL if name not in WITH_TEMPERATURE]
-)
-def test_a_sampler_without_a_temperature_of_its_own_says_so(sampler):
-    assert_refused("temperature", 2.0, lambda: make(sampler, temperature=2.0))
-
-
 @pytest.mark.parametrize("v0", [1.0, 2.0])
 def test_a_spike_as_wide_as_the_slab_is_refused(v0):
     def spike_slab():
@@ -116,15 +104,6 @@ def test_a_spike_and_slab_prior_is_told_its_samplers(sampler):
 def test_another_partition_is_told_the_remedy(sampler):
     remedy = "mh.suggest_partition"
     assert_refused("partition", {}, lambda: make(sampler, partition={}), remedy)
-
-
-@pytest.mark.parametrize("value", [0.0, -1.0, "1", None])
-def test_a_bad_scale_of_one_pattern_is_shown(value):
-    assert_refused("scale", value, lambda: mh.priors.Gaussian({"a": 1.0, "b": value}))
-
-
-def test_a_prior_of_no_pattern_is_refused():
-    assert_refused("scale", {}, lambda: mh.priors.Gaussian({}), "a flat prior")
 
 
 # Values at the edge that are good, and the value that the config then has.
@@ -263,31 +242,6 @@ def test_the_config_has_every_argument_of_the_constructor(sampler):
     code = OF_CLASSES[sampler].optimizer.__init__.__code__
     count = code.co_argcount + code.co_kwonlyargcount
     assert set(make(sampler).get_config()) == set(code.co_varnames[1:count])
-
-
-@pytest.mark.parametrize(
-    ("proposal", "config"),
-    [
-        (mh.proposals.RandomWalk(), {}),
-        (mh.proposals.Langevin(), {"noise_temperature": None}),
-        (mh.proposals.Langevin(2), {"noise_temperature": 2.0}),
-        (
-            mh.proposals.ReversibleLangevin(1, normalized=True),
-            {
-                "beta": 1.0,
-                "noise_temperature": None,
-                "normalized": True,
-                "forward_probability": 0.5,
-            },
-        ),
-    ],
-)
-def test_a_proposal_survives_serialisation(proposal, config):
-    assert proposal.get_config() == config
-    stored = keras.saving.serialize_keras_object(proposal)
-    restored = keras.saving.deserialize_keras_object(stored)
-    assert type(restored) is type(proposal)
-    assert restored.get_config() == config
 
 
 @pytest.mark.parametrize("make_one", [mh.MHBT, mh.MINT])

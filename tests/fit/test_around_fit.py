@@ -14,15 +14,9 @@ from tests.support.models import fit
 from tests.support.models import sequential
 from tests.support.samplers import SAMPLERS
 
-LOSS = "sparse_categorical_crossentropy"
-
 
 def sgld():
     return mh.SGLD(0.1, train_size=TRAIN_SIZE, seed=0)
-
-
-def mhbt():
-    return mh.MHBT(1e-4, train_size=TRAIN_SIZE, batch_size=BATCH_SIZE, seed=1)
 
 
 class Asks(keras.callbacks.Callback):
@@ -121,44 +115,6 @@ def test_another_loss_is_seen_after_a_single_batch():
         model.fit(x, y, verbose=0)
 
 
-def test_other_weights_of_a_loss_are_told():
-    x, y = data()
-    model, sampler = sequential(), mhbt()
-    model.compile(sampler, LOSS, loss_weights=[1.0])
-    model.fit(x, y, BATCH_SIZE, verbose=0)
-    model.compile(sampler, LOSS, loss_weights=[50.0])
-    with pytest.warns(UserWarning, match="The loss has changed"):
-        model.fit(x, y, BATCH_SIZE, verbose=0)
-
-
-class WeightedLoss(keras.losses.Loss):
-    """A cross-entropy of weighted classes, with an array in its configuration."""
-
-    def __init__(self, of_classes, **options):
-        super().__init__(**options)
-        self.of_classes = np.asarray(of_classes, "float32")
-
-    def get_config(self):
-        return {**super().get_config(), "of_classes": self.of_classes}
-
-    def call(self, y_true, y_pred):
-        losses = keras.losses.sparse_categorical_crossentropy(y_true, y_pred)
-        labels = ops.reshape(ops.cast(y_true, "int32"), (-1,))
-        return losses * ops.take(ops.convert_to_tensor(self.of_classes), labels)
-
-
-def test_a_loss_with_an_array_is_compared():
-    x, y = data()
-    model, sampler = sequential(), mhbt()
-    classes = model.output_shape[-1]
-    for _ in range(2):
-        model.compile(sampler, WeightedLoss(np.ones(classes)))
-        model.fit(x, y, BATCH_SIZE, verbose=0)
-    model.compile(sampler, WeightedLoss(2.0 * np.ones(classes)))
-    with pytest.warns(UserWarning, match="The loss has changed"):
-        model.fit(x, y, BATCH_SIZE, verbose=0)
-
-
 def test_sizes_cannot_be_changed():
     sampler = SAMPLERS["rsgld"].make(seed=3)
     for name in ("train_size", "batch_size", "prior", "seed"):
@@ -172,44 +128,3 @@ def test_weights_in_half_precision_are_told(policy):
     model = keras.Sequential([keras.Input((4,)), layer])
     with pytest.warns(UserWarning, match=f"half precision.*mixed_bfloat16.*{policy}"):
         mh.SGLD(0.1, train_size=10).build(model.trainable_variables)
-
-
-class TwoOptimizers(keras.Model):
-    """The pattern of a GAN: a sampler that is not the optimizer of `compile`."""
-
-    def __init__(self, sampler):
-        super().__init__()
-        self.inner, self.sampler = sequential(), sampler
-        self.loss_of = keras.losses.SparseCategoricalCrossentropy()
-
-    def call(self, x):
-        return self.inner(x)
-
-    def train_step(self, data):
-        x, y = data
-        weights = self.inner.trainable_variables
-        if keras.backend.backend() == "torch":
-            loss = self.sampler.scale_loss(self.loss_of(y, self.inner(x)))
-            self.inner.zero_grad()
-            loss.backward()
-            gradients = [weight.value.grad for weight in weights]
-        else:
-            import tensorflow
-
-            with tensorflow.GradientTape() as tape:
-                loss = self.sampler.scale_loss(self.loss_of(y, self.inner(x)))
-            gradients = tape.gradient(loss, [weight.value for weight in weights])
-        self.sampler.apply(gradients, weights)
-        return {"loss": loss}
-
-
-@pytest.mark.skipif(keras.backend.backend() == "jax", reason="another train_step")
-def test_a_fit_that_does_not_know_its_sampler_is_told():
-    sampler = SAMPLERS["rsgld_paper"].make(seed=3)
-    model = TwoOptimizers(sampler)
-    sampler.build(model.inner.trainable_variables)
-    model.compile()
-    x, y = data()
-    with pytest.warns(UserWarning, match="not compiled with it.*`settle") as told:
-        model.fit(x, y, BATCH_SIZE, epochs=2, verbose=0)
-    assert len([w for w in told if "compiled with it" in str(w.message)]) == 1

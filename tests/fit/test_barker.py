@@ -6,9 +6,7 @@ import pytest
 from keras import ops
 
 import keras_mhmcmc as mh
-from keras_mhmcmc import _backend
 from keras_mhmcmc.samplers import barker
-from keras_mhmcmc.samplers.barker import TestedChain
 from tests.oracles import growing as oracle
 from tests.support.barker_chains import BATCH
 from tests.support.barker_chains import FEATURES
@@ -97,63 +95,6 @@ def test_the_weight_of_the_loss_counts():
     assert len(np.unique(expected[:, 0])) > 2
 
 
-def test_a_weight_of_the_loss_that_is_dropped_is_seen(monkeypatch):
-    real = _backend.compiled_losses
-    monkeypatch.setattr(
-        _backend, "compiled_losses", lambda m: [(loss, 1.0) for loss, _ in real(m)]
-    )
-    found, expected, *_ = beside_the_oracle(loss_weights=[2.0])
-    assert np.abs(found - expected).max() > 1e-3
-
-
-def _with_losses_for_likelihoods(patch):
-    test = mh.Barker.test
-    patch.setattr(mh.Barker, "test", lambda self, a, b: test(self, -a, -b))
-
-
-def _with_tests_that_go_on_in_the_next_epoch(patch):
-    patch.setattr(TestedChain, "settle", lambda self: None)
-
-
-def _with_both_losses_at_the_state(patch):
-    patch.setattr(mh.Barker, "proposal", lambda self: self._parts.state.read().point)
-
-
-@pytest.mark.parametrize(
-    "plant",
-    [
-        _with_losses_for_likelihoods,
-        _with_tests_that_go_on_in_the_next_epoch,
-        _with_both_losses_at_the_state,
-    ],
-)
-def test_planted_bugs_are_seen(plant, monkeypatch):
-    plant(monkeypatch)
-    found, expected, *_ = beside_the_oracle()
-    assert np.abs(found - expected).max() > 1e-3
-
-
-def long_chain(**options):
-    """The states of a chain of 2,000 mini-batches, and the exact posterior."""
-    x, y = data()
-    precision = x.T.astype("float64") @ x / NOISE**2 + np.eye(FEATURES) / SCALE**2
-    mean = np.linalg.solve(precision, x.T @ y / NOISE**2)
-    states, model = States(), linear()
-    model.set_weights([mean[:, None]])
-    chain = compiled(model, sampler(learning_rate=0.13, **options))
-    fit(chain, 500, batch_size=30, shuffle=True, callbacks=[states])
-    return np.array(states.found)[3::4], mean, np.linalg.inv(precision)
-
-
-def mean_error(draws, mean):
-    """Standard errors between the means, with the effective sample size."""
-    found = []
-    for column, exact in zip(draws.T, mean, strict=True):
-        blocks = column[: len(column) // 20 * 20].reshape(20, -1).mean(axis=1)
-        found.append((column.mean() - exact) / (blocks.std(ddof=1) / np.sqrt(20)))
-    return np.abs(found).max()
-
-
 class Settle(keras.callbacks.Callback):
     """Begins a new test at each pass through the data, as an epoch does."""
 
@@ -188,25 +129,6 @@ def test_a_short_chain_has_the_posterior_of_a_conjugate_model():
     difference, error = errors_of_the_law()
     assert (error < [0.25, 0.3]).all()
     assert (np.abs(difference) < 4.0 * error).all()
-
-
-def _with_half_the_losses(patch):
-    test = mh.Barker.test
-    patch.setattr(mh.Barker, "test", lambda self, a, b: test(self, a / 2, b / 2))
-
-
-def test_a_planted_bug_changes_the_law(monkeypatch):
-    _with_half_the_losses(monkeypatch)
-    difference, error = errors_of_the_law()
-    assert (np.abs(difference) > 4.0 * error).any()
-
-
-@pytest.mark.slow
-def test_a_conjugate_model_has_its_posterior():
-    draws, mean, covariance = long_chain()
-    assert mean_error(draws, mean) < 4.5
-    ratio = draws.var(axis=0) / np.diag(covariance)
-    assert ratio.min() > 0.5 and ratio.max() < 2.0
 
 
 def test_samples_ensemble_and_logs():
@@ -257,13 +179,6 @@ def test_several_steps_per_execution_are_the_same_chain():
     fit(one, 3)
     fit(four, 3)
     np.testing.assert_allclose(weights(one), weights(four), atol=1e-6)
-
-
-def test_an_eager_fit_is_the_same_chain():
-    one, eager = compiled(), compiled(run_eagerly=True)
-    fit(one, 2)
-    fit(eager, 2)
-    np.testing.assert_allclose(weights(one), weights(eager), atol=1e-5)
 
 
 @keras.saving.register_keras_serializable("test_barker")

@@ -109,13 +109,6 @@ def test_a_compiled_gradient_without_the_step(name):
         assert not np.allclose(moved[0], trainable[0])
 
 
-def test_float8_is_refused():
-    model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(3)])
-    model.quantize("float8")
-    with pytest.raises(ValueError, match="float8.*bfloat16"):
-        mh.SGLD(0.1, train_size=10).build(model.trainable_variables)
-
-
 def test_a_rate_of_zero_stops_amagold():
     model = compiled(mh.AMAGOLD(0.001, train_size=TRAIN_SIZE, warm_up=0, seed=0))
     callbacks = [

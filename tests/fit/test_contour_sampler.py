@@ -13,7 +13,6 @@ from tests.support.models import data
 from tests.support.models import fit
 from tests.support.models import numpy
 from tests.support.models import sequential
-from tests.support.models import weights
 
 SETTINGS = dict(partition=mh.EnergyPartition(20.0, 8.0, 40), zeta=0.75)
 N = 96
@@ -54,31 +53,6 @@ def test_the_density_is_the_oracles(make):
     assert drive.optimizer.visits().sum() == len(LOSSES)
     # 9.0 is 864 nats, in the last subregion.
     assert drive.optimizer.visits()[-1] == 1
-
-
-def test_a_step_is_sglds_with_the_scaled_gradient():
-    masses = np.exp(-0.3 * np.arange(40.0))
-    gradient = np.linspace(-1, 1, 6)
-    known = dict(masses=masses, adapt=False, max_multiplier=None)
-    flattened = Drive(csgld(**known), np.zeros(6)).step(1.0, gradient)
-    plain = Drive(mh.SGLD(0.05, train_size=N, seed=3), np.zeros(6)).step(1.0, gradient)
-    factor = 1 - 0.75 * 0.3 / 8.0
-    difference = plain.astype("float64") - flattened
-    np.testing.assert_allclose(
-        difference, -0.05 * (1 - factor) * gradient, rtol=1e-3, atol=1e-7
-    )
-
-
-@both
-def test_zeta_near_zero_is_the_plain_sampler(make):
-    plain = {
-        csgld: mh.SGLD(0.05, train_size=N, seed=3),
-        csghmc: mh.SGHMC(0.02, train_size=N, seed=3),
-    }[make]
-    models = [compiled(make(zeta=1e-12)), compiled(plain)]
-    for model in models:
-        fit(model, epochs=3)
-    np.testing.assert_allclose(*map(weights, models), rtol=1e-5, atol=1e-5)
 
 
 @both
@@ -303,8 +277,3 @@ def test_annealing_follows_the_schedules():
     again = type(optimizer).from_config(optimizer.get_config())
     assert again.get_config() == optimizer.get_config()
     assert numpy(again.temperature(6)) == pytest.approx(0.5)
-
-
-def test_energies_that_hardly_differ_make_no_partition():
-    with pytest.raises(ValueError, match="`energies` must have at least 10 finite"):
-        mh.suggest_partition(1e-40 * np.arange(20))

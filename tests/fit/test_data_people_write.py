@@ -151,18 +151,3 @@ def test_the_best_weights_are_restored_and_the_chain_goes_on():
     fit(model, posterior, epochs=1)
     assert posterior.iterations.tolist() == [3, 6, 9, 12]
     assert np.isfinite(posterior.energies).all()
-
-
-def test_an_ensemble_is_looked_at_during_the_fit():
-    """As a stranger would: from a function that closes over the model."""
-    model, posterior = compiled(langevin(), DATA["numpy"]), mh.PosteriorSamples()
-    seen = []
-
-    def look(epoch, logs):
-        results = posterior.ensemble(model).evaluate(*arrays(), verbose=0)
-        seen.append([*results, len(posterior)])
-
-    fit(model, posterior, keras.callbacks.LambdaCallback(on_epoch_end=look))
-    assert [row[2] for row in seen] == [1, 2, 3]
-    expected = posterior.ensemble(model).evaluate(*arrays(), verbose=0)
-    np.testing.assert_allclose(seen[-1][:2], expected, rtol=1e-5)

@@ -119,17 +119,6 @@ def test_a_sampler_that_stopped_before_its_first_sample_says_so():
         posterior.ensemble(model)
 
 
-def test_a_sampler_that_stopped_at_once_says_why_it_has_no_sample():
-    x, y = data()
-    x = np.where(np.arange(len(x))[:, None] == BATCH_SIZE, np.inf, x)
-    model = compiled(SAMPLERS["sghmc"].make(seed=3))
-    posterior = mh.PosteriorSamples(every=1)
-    with pytest.warns(UserWarning, match="stopped by SGHMC at step 2"):
-        model.fit(x, y, BATCH_SIZE, shuffle=False, verbose=0, callbacks=[posterior])
-    with pytest.raises(ValueError, match="stopped by SGHMC at step 2"):
-        posterior.ensemble(model)
-
-
 def test_a_chain_without_any_finite_point_gives_no_sample():
     model = compiled(SAMPLERS["rsgld"].make(seed=1))
     kernel = model.trainable_variables[0]
@@ -212,12 +201,3 @@ def test_a_sampler_of_another_model_is_refused(name, callbacks):
         fit(second, epochs=1, callbacks=[mh.PosteriorSamples()][:callbacks])
     if callbacks or keras.backend.backend() != "jax":  # an error in a step empties it
         np.testing.assert_array_equal(weights(second), before)
-
-
-def test_a_second_loss_is_checked_again():
-    model = compiled(SAMPLERS["sgld"].make(seed=3))
-    fit(model, epochs=1)
-    loss = keras.losses.SparseCategoricalCrossentropy(reduction="sum")
-    model.compile(optimizer=model.optimizer, loss=loss)
-    with pytest.raises(ValueError, match="must be a mean"):
-        fit(model, epochs=1)

@@ -14,7 +14,7 @@ from tests.support.models import sequential
 from tests.support.samplers import PAPER
 
 # What is said of any fit as short as these.
-SHORT = ("of a new chain", "ignores the inputs")
+SHORT = ("epochs with kept samples", "ignores the inputs")
 
 
 def fit(optimizer, count=30, model=None, y=None, **options):
@@ -49,7 +49,7 @@ def test_a_batch_size_that_is_not_that_of_fit():
 def test_a_short_last_batch_and_a_size_without_one():
     (found,) = fit(rsgld(30, 9), batch_size=9)
     assert "has 3 examples" in found and "others have 9" in found
-    assert "nearly: 8." in found
+    assert "nearly" in found
     assert fit(rsgld(30, 10), batch_size=10) == []
     # A gradient sampler decides nothing by one batch.
     assert fit(mh.SGLD(1e-4, train_size=30, seed=1), batch_size=9) == []
@@ -131,11 +131,6 @@ def test_a_short_batch_that_comes_first_is_the_last_one():
     messages = [str(w.message) for w in caught]
     assert not [m for m in messages if "batch_size=12" in m]
     assert [m for m in messages if "has 6 examples, and the others have 12" in m]
-
-
-def test_classes_are_no_positions():
-    (found,) = fit(mh.SGLD(1e-4, train_size=90, seed=1), batch_size=10)
-    assert "train_size=90" in found
 
 
 class Own(keras.Model):

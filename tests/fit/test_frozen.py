@@ -136,32 +136,3 @@ def test_chains_of_a_frozen_model():
     members = posterior.ensemble(model).predict_members(x)
     assert members.shape == (6, len(x), CLASSES)
     assert np.ptp(members, axis=0).max() > 1e-3
-
-
-@pytest.mark.parametrize("shared", [[5], [-1], [0.5], [0, 1, 2, 3]])
-def test_bad_positions_are_named(shared):
-    model = keras.Sequential(
-        [keras.Input((2,)), keras.layers.Dense(3), keras.layers.Dense(1)]
-    )
-    with pytest.raises(ValueError, match="`shared`"):
-        mh.Ensemble(model, 2, shared=shared)
-
-
-@pytest.mark.parametrize(
-    "damage, words",
-    [
-        (lambda path, other: path.write_bytes(path.read_bytes()[:700]), "cannot be"),
-        (lambda path, other: path.write_bytes(b"something else"), "cannot be"),
-        (lambda path, other: path.write_bytes(other.read_bytes()), "iteration"),
-    ],
-    ids=["truncated", "foreign", "swapped"],
-)
-def test_a_damaged_sample_is_named(damage, words, tmp_path):
-    model = compiled(sgld(), pretrained())
-    fit(model, epochs=2, callbacks=[mh.PosteriorSamples(directory=tmp_path)])
-    first, second = sorted(tmp_path.glob("sample-*"))
-    damage(second, first)
-    with pytest.raises(ValueError, match=words) as error:
-        mh.PosteriorSamples.load(tmp_path).ensemble(model)
-    assert second.name in str(error.value)
-    assert "Restore it" in str(error.value)

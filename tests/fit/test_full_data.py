@@ -6,9 +6,7 @@ import pytest
 from keras import ops
 
 import keras_mhmcmc as mh
-from keras_mhmcmc import _backend
-from keras_mhmcmc.fit import full_data
-from keras_mhmcmc.samplers import amagold
+from keras_mhmcmc._data import Batch
 from tests.support.models import CLASSES
 from tests.support.models import FEATURES
 from tests.support.models import numpy
@@ -120,57 +118,11 @@ def test_the_energy_is_that_of_all_data(case):
     assert relative_error(case) < 1e-4
 
 
-def without_sizes(patch):
-    """The mean over mini-batches, whatever their sizes."""
-    real = full_data.FullLoss.mean
-
-    def mean(self, model, data, train_size):
-        parts = list(full_data.batches(data))
-        losses = [real(full_data.FullLoss(), model, p, len(p.x)) for p in parts]
-        return np.mean(losses)
-
-    patch.setattr(full_data.FullLoss, "mean", mean)
-
-
-def without_weights_of_examples(patch):
-    patch.setattr(amagold, "Data", lambda x, y, weight: full_data.Data(x, y))
-
-
-def without_added_terms(patch):
-    def loss_of(model):
-        def loss(values, x, y, sample_weight):
-            variables = [*model.trainable_variables, *model.non_trainable_variables]
-            with keras.StatelessScope(zip(variables, values, strict=True)):
-                outputs = _backend.step_outputs(model, x, training=False)
-                [(loss, _)] = _backend.compiled_losses(model)
-                return loss(y, outputs, sample_weight)
-
-        return loss
-
-    patch.setattr(full_data, "_loss_of", loss_of)
-
-
-@pytest.mark.parametrize(
-    ("plant", "case"),
-    [
-        (without_sizes, "arrays"),
-        (without_sizes, "unequal mini-batches"),
-        (without_weights_of_examples, "weights of examples"),
-        (without_weights_of_examples, "weights of examples in use_data"),
-        (without_added_terms, "added terms"),
-    ],
-)
-def test_a_planted_bug_is_seen(plant, case, monkeypatch):
-    plant(monkeypatch)
-    assert relative_error(case) > 1e-2
-
-
 def test_a_model_that_is_compiled_anew_has_its_new_loss():
     optimizer = mh.AMAGOLD(0.02, train_size=N, warm_up=0, seed=0)
     model, (x, y) = model_of(optimizer), data()
-    full_loss, given = full_data.FullLoss(), full_data.Data(x, y)
     for weight in (1.0, 3.0):
         model.compile("sgd", loss_of_logits(), loss_weights=[weight])
         expected = weight * expected_energy(model, x, y)
-        found = N * full_loss.mean(model, given, N)
+        found = N * optimizer._mean_loss(model, Batch(x, y))
         np.testing.assert_allclose(found, expected, rtol=1e-4)

@@ -15,38 +15,6 @@ def closed_form(rate, momentum, noise):
     return heat / (CURVATURE * (1.0 - rate / N * CURVATURE / (2.0 * (1.0 + momentum))))
 
 
-@pytest.mark.parametrize("momentum", [0.0, 0.5, 0.9])
-@pytest.mark.parametrize("rate", [0.005, 0.05, 0.5])
-@pytest.mark.parametrize("noise", [0.0, 0.03, 3.0])
-def test_the_closed_form_is_the_fixed_point_of_the_recursion(momentum, rate, noise):
-    """Of the covariance of position and velocity, S = A S A' + Q, solved exactly."""
-    pull = rate / N * CURVATURE
-    step = np.array([[1.0 - pull, momentum], [-pull, momentum]])
-    drawn = 2.0 * rate * (1.0 - momentum) * T / N + rate**2 * noise
-    solved = np.linalg.solve(np.eye(4) - np.kron(step, step), np.full(4, drawn))
-    assert solved[0] == pytest.approx(closed_form(rate, momentum, noise), rel=1e-9)
-
-
-@pytest.mark.parametrize("momentum", [0.0, 0.8])
-def test_the_closed_form_is_what_a_simulation_gives(momentum):
-    """In float64, without the package."""
-    rate, noise = 0.1, 0.2
-    rng = np.random.default_rng(0)
-    position, velocity = np.zeros((2, 4000))
-    squares = []
-    for k in range(1500):
-        gradient = CURVATURE * position / N + noise**0.5 * rng.normal(size=4000)
-        kick = (2.0 * rate * (1.0 - momentum) * T / N) ** 0.5 * rng.normal(size=4000)
-        velocity = momentum * velocity - rate * gradient + kick
-        position = position + velocity
-        if k >= 300 and k % 40 == 0:
-            squares.append(np.mean(position**2))
-    expected = closed_form(rate, momentum, noise)
-    # 4,000 chains, hardly dependent over 40 steps.
-    error = expected * (2.0 / (4000 * len(squares))) ** 0.5
-    assert abs(np.mean(squares) - expected) < 4.0 * error
-
-
 @pytest.mark.parametrize("name", ["SGLD", "SGHMC"])
 def test_the_samplers_have_that_variance(name):
     """Weights that are all alike, with gradients whose noise is drawn here."""
@@ -69,40 +37,3 @@ def test_the_samplers_have_that_variance(name):
     assert abs(np.mean(squares) - expected) < 4.0 * error
     # Without its noise term the formula would be far away.
     assert closed_form(rate, momentum, 0.0) < 0.65 * expected
-
-
-def test_momentum_multiplies_the_part_of_the_noise_and_not_that_of_the_step():
-    rate, noise = 0.1, 0.2
-    ideal = T / CURVATURE
-
-    def parts(momentum):
-        step = closed_form(rate, momentum, 0.0) / ideal - 1.0
-        both = closed_form(rate, momentum, noise) / closed_form(rate, momentum, 0.0)
-        return step, both - 1.0
-
-    plain, heavy = parts(0.0), parts(0.9)
-    assert heavy[0] < 0.6 * plain[0]
-    assert heavy[1] == pytest.approx(10.0 * plain[1])
-
-
-@pytest.mark.parametrize(("pull", "left"), [(0.3, 0.65), (0.1, 0.30), (0.03, 0.10)])
-def test_shuffled_epochs_leave_a_share_of_the_noise(pull, left):
-    """Batches of one epoch share no example: their noise cancels over the epoch.
-
-    SGLD at T = 0 with 10 batches an epoch; the table of energy_and_units.md.
-    """
-    size, batch, chains = 200, 20, 500
-    rng = np.random.default_rng(0)
-    gradients = rng.normal(size=size)
-    gradients -= gradients.mean()
-    position, squares = np.zeros(chains), []
-    for epoch in range(int(40 / pull)):
-        order = np.argsort(rng.random((chains, size)), axis=1)
-        noise = gradients[order].reshape(chains, -1, batch).mean(axis=2)
-        for drawn in noise.T:
-            position = position - pull * position - drawn
-            if epoch >= 10 / pull:
-                squares.append(np.mean(position**2))
-    share = (size - batch) / (size - 1.0) / batch
-    independent = share * np.mean(gradients**2) / (2.0 * pull * (1.0 - pull / 2.0))
-    assert np.mean(squares) / independent == pytest.approx(left, rel=0.06)

@@ -73,34 +73,3 @@ def test_the_first_inclusion_is_the_one_asked_for(name):
         np.testing.assert_allclose(rho, expected, rtol=1e-6)
         expected_delta = options.get("delta", 0.5)
         assert optimizer.diagnostics()["delta"] == pytest.approx(expected_delta)
-
-
-@every_sampler
-def test_the_first_inclusion_is_in_the_configuration(name):
-    optimizer = make(name, 0.01, {"initial_inclusion": 0.9})
-    config = optimizer.get_config()
-    assert config["prior"]["config"]["initial_inclusion"] == 0.9
-    again = keras.optimizers.deserialize(keras.optimizers.serialize(optimizer))
-    assert again.get_config() == config
-    assert again.prior == optimizer.prior
-    assert make(name, 0.01, {}).prior.initial_inclusion is None
-
-
-@every_sampler
-def test_a_wide_start_holds_the_weights_less(name):
-    """One step without a gradient of the data: the prior alone pulls."""
-
-    def moved(start):
-        options = {"seed": 3}
-        if name != "esm":
-            options |= {"temperature": 0.0, "step_size": 1e-6}
-        optimizer = make(name, 0.1, {"initial_inclusion": start}, **options)
-        variable = keras.Variable(np.ones((3, 2), "float32"), name="kernel")
-        optimizer.build([variable])
-        optimizer.apply([keras.ops.zeros((3, 2))])
-        return 1.0 - keras.ops.convert_to_numpy(variable).mean()
-
-    np.testing.assert_array_equal(moved(None), moved(0.5))
-    # ESM learns rho from its last step alone.
-    share = 1.0 if name == "esm" else 1.99 / 50.5
-    assert moved(0.99) == pytest.approx(moved(None) * share, rel=1e-3)

@@ -1,7 +1,5 @@
 """The bookkeeping of Metropolis-Hastings: proposals in the model, states in slots."""
 
-import warnings
-
 import keras
 import numpy as np
 import pytest
@@ -230,11 +228,6 @@ def test_beta_auto_is_chosen_from_the_first_gradients():
     assert drive.optimizer.diagnostics()["beta"] == pytest.approx(expected, rel=1e-4)
 
 
-def test_fixed_beta_stays():
-    drive = started(steps=40, beta=1.7, beta_adaptation=None)
-    assert drive.optimizer.diagnostics()["beta"] == pytest.approx(1.7)
-
-
 def test_replay_changes_beta_at_the_end_of_an_epoch_alone():
     optimizer = make(beta=1.7)
     drive = Drive(optimizer, np.ones(20))
@@ -275,34 +268,6 @@ def test_gradients_that_do_not_match_the_variables_are_refused():
         apply(optimizer, 1.0, [np.ones(2)])
     apply(optimizer, 1.0, [np.ones(2)] * 2)
     assert int(optimizer.iterations) == 1
-
-
-def test_normalised_densities_need_a_gradient_of_each_weight():
-    variables = [keras.Variable(np.ones(2, "float32")) for _ in range(2)]
-    optimizer = rsgld(normalized=True)
-    message = "`normalized=True`.*trainable = False.*no gradient for 1 of 2"
-    with pytest.raises(ValueError, match=message):
-        apply(optimizer, 1.0, [np.ones(2), None], variables)
-
-
-def test_the_prior_of_weights_that_do_not_move_is_no_part_of_a_move():
-    # The same chain, whatever the prior says of the weight without a gradient.
-    paths = []
-    for value in (0.0, 100.0):
-        moving = keras.Variable(np.ones(3, "float32"))
-        idle = keras.Variable(np.full(2, value, "float32"))
-        optimizer = rsgld(beta=2.0, beta_adaptation=None, prior=mh.priors.Gaussian(1.0))
-        path = []
-        for _ in range(30):
-            point = numpy(moving)
-            loss = 0.5 * float(np.sum(point**2))
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore")
-                apply(optimizer, loss, [point, None], [moving, idle])
-            path.append(numpy(moving))
-        np.testing.assert_array_equal(numpy(idle), value)
-        paths.append(path)
-    np.testing.assert_allclose(*paths, rtol=1e-4)
 
 
 def test_beta_is_told_while_a_refresh_is_pending():

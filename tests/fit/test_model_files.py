@@ -14,7 +14,6 @@ from tests.support.models import data
 from tests.support.models import fit
 from tests.support.models import numpy
 from tests.support.models import sequential
-from tests.support.process_tasks import samples_of
 from tests.support.process_tasks import state_of
 from tests.support.samplers import AT_ONCE
 
@@ -119,18 +118,6 @@ def test_a_saved_chain_goes_on_bit_for_bit(make, sampler, again, tmp_path):
     assert np.abs(model.predict(x, verbose=0) - expected).max() > 0
 
 
-def test_samples_in_a_directory_go_on(tmp_path):
-    whole = compiled(rsgld(), with_dropout())
-    fit(whole, epochs=4, callbacks=[mh.PosteriorSamples(directory=tmp_path / "a")])
-    first = compiled(rsgld(), with_dropout())
-    fit(first, epochs=2, callbacks=[mh.PosteriorSamples(directory=tmp_path / "b")])
-    first.save(tmp_path / "m.keras")
-    other = keras.models.load_model(tmp_path / "m.keras")
-    fit(other, epochs=2, callbacks=[mh.PosteriorSamples(directory=tmp_path / "b")])
-    assert_same(state_of(other), state_of(whole))
-    assert_same(samples_of(other, tmp_path / "b"), samples_of(whole, tmp_path / "a"))
-
-
 def test_a_backup_goes_on(tmp_path):
     class Stop(keras.callbacks.Callback):
         def on_epoch_begin(self, epoch, logs=None):
@@ -164,70 +151,6 @@ def test_a_frozen_bias_that_the_file_does_not_know_is_refused(make, sampler, tmp
     x, _ = data()
     found = alone.predict(x, verbose=0)
     np.testing.assert_allclose(found, model.predict(x, verbose=0), atol=1e-5)
-
-
-@pytest.mark.eager_and_compiled
-@pytest.mark.parametrize(
-    "first",
-    [
-        "predict",
-        "evaluate",
-        pytest.param("save", marks=pytest.mark.slow),  # half a minute on JAX
-        "call",
-        "goes on",
-    ],
-)
-def test_an_ensemble_keeps_an_architecture_of_its_own(first, tmp_path):
-    """LoRA of the model after sampling changes nothing in the ensemble."""
-    model, posterior = compiled(sgld()), mh.PosteriorSamples()
-    fit(model, epochs=2, callbacks=[posterior])
-    x, y = data()
-    expected = posterior.ensemble(model).predict_members(x)
-    ensemble = posterior.ensemble(model)
-    model.layers[0].enable_lora(2)
-    if first == "predict":
-        found = ensemble.predict(x, verbose=0)
-        np.testing.assert_allclose(found, expected.mean(axis=0), atol=1e-6)
-    elif first == "evaluate":
-        assert np.isfinite(ensemble.evaluate(x, y, verbose=0)).all()
-    elif first == "save":
-        ensemble.save(tmp_path / "e.keras")
-        ensemble = keras.models.load_model(tmp_path / "e.keras")
-    elif first == "call":
-        found = numpy(ensemble(x))
-        np.testing.assert_allclose(found, expected.mean(axis=0), atol=1e-6)
-    else:  # a model that is trained on, and another one of its samples
-        fit(compiled(sgld(), model), epochs=1)
-        assert len(ensemble.member.weights) == 4 < len(model.weights)
-        again = posterior.ensemble(sequential()).predict_members(x)
-        np.testing.assert_allclose(again, expected, atol=1e-6)
-    np.testing.assert_allclose(ensemble.predict_members(x), expected, atol=1e-6)
-
-
-class OneLayer(keras.Model):
-    """A model of a stranger, which Keras cannot make again: `units` is no attribute."""
-
-    def __init__(self, units):
-        super().__init__()
-        self.dense = keras.layers.Dense(units)
-        self.build((None, 3))
-
-    def build(self, input_shape):
-        self.dense.build(input_shape)
-
-    def call(self, inputs):
-        return self.dense(inputs)
-
-
-def test_an_ensemble_of_a_model_without_a_copy_says_that_it_has_changed():
-    model = OneLayer(2)
-    ensemble = mh.Ensemble(model, num_members=2)
-    expected = ensemble.predict(np.ones((4, 3)), verbose=0)
-    ensemble = mh.Ensemble(model, num_members=2)
-    model.dense.enable_lora(1)
-    assert "num_members=2" in repr(ensemble) and expected.shape == (4, 2)
-    with pytest.raises(ValueError, match="same class.*4 weights, which had 2"):
-        ensemble.predict_members(np.ones((4, 3)))
 
 
 class Broken(keras.losses.Loss):

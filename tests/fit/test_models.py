@@ -5,15 +5,11 @@ import numpy as np
 import pytest
 
 import keras_mhmcmc as mh
-from tests.support.models import CLASSES
-from tests.support.models import FEATURES
 from tests.support.models import compiled
-from tests.support.models import data
 from tests.support.models import fit
 from tests.support.models import sequential
 from tests.support.models import weights
 from tests.support.samplers import SAMPLERS
-from tests.support.samplers import TRAIN_SIZE
 
 BACKEND = keras.backend.backend()
 
@@ -32,32 +28,6 @@ def check(model):
     assert report["energy"] > 0
     assert 0 <= report["acceptance"] <= 1
     assert report["nonfinite"] == 0
-
-
-def test_two_outputs_and_two_losses():
-    """The energy is that of the sum of both losses."""
-    inputs = keras.Input((FEATURES,))
-    hidden = keras.layers.Dense(7, "tanh")(inputs)
-    classes = keras.layers.Dense(CLASSES, "softmax", name="classes")(hidden)
-    value = keras.layers.Dense(1, name="value")(hidden)
-    model = keras.Model(inputs, {"classes": classes, "value": value})
-    losses = {
-        "classes": "sparse_categorical_crossentropy",
-        "value": mh.losses.GaussianNLL(noise_std=1.0),
-    }
-    x, y = data()
-    targets = {"classes": y, "value": x[:, :1]}
-    # At a rate of 0 the state stays, and every proposal is the state on a new batch.
-    model.compile(optimizer=make(learning_rate=0.0), loss=losses)
-    model.fit(x, targets, batch_size=TRAIN_SIZE, epochs=2, verbose=0)
-    loss = model.evaluate(x, targets, batch_size=TRAIN_SIZE, verbose=0)
-    loss = loss[0] if isinstance(loss, list) else loss
-    energy = model.optimizer.diagnostics()["energy"]
-    np.testing.assert_allclose(energy, TRAIN_SIZE * loss, rtol=1e-4)
-
-    model.compile(optimizer=make(), loss=losses)
-    model.fit(x, targets, batch_size=16, epochs=2, verbose=0)
-    check(model)
 
 
 def test_run_eagerly_is_the_same_chain():
@@ -84,22 +54,6 @@ def test_several_steps_per_execution_are_the_same_chain():
     fit(plain)
     fit(grouped)
     np.testing.assert_allclose(weights(grouped), weights(plain), rtol=1e-4, atol=1e-5)
-
-
-def test_an_embedding_trains():
-    """Its gradient is sparse on TensorFlow."""
-    model = keras.Sequential(
-        [
-            keras.Input((4,), dtype="int32"),
-            keras.layers.Embedding(11, 3),
-            keras.layers.Flatten(),
-            keras.layers.Dense(CLASSES, "softmax"),
-        ]
-    )
-    compiled(make(prior=mh.priors.Gaussian(1.0)), model)
-    x = np.random.default_rng(0).integers(0, 11, (TRAIN_SIZE, 4))
-    model.fit(x, data()[1], batch_size=16, epochs=2, verbose=0)
-    check(model)
 
 
 # On each backend in every run: each has rules of its own for mixed dtypes.

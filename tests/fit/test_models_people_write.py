@@ -165,16 +165,3 @@ def test_a_model_is_sampled_averaged_saved_attacked_and_gone_on_with(name, tmp_p
     if written.attack is not None:
         adversarial = mh.adversarial.fgsm(ensemble, x, 0.1, **written.attack)
         assert 0 < np.abs(adversarial - x).max() <= 0.1 + 1e-4
-
-
-@models()
-def test_the_other_sampler_keeps_samples_in_memory(name):
-    _, kind = kinds(name)
-    model = compiled(name, kind)
-    posterior = mh.PosteriorSamples(every=1)
-    fit(model, name, posterior)
-    assert posterior.iterations.tolist() == [1, 2, 3]
-    check_run(kind, model, posterior)
-    first, *_, last = zip(*posterior._store.read(model), strict=True)
-    assert max(np.abs(a - b).max() for a, b in zip(first, last, strict=True)) > 1e-5
-    assert_same(last, values(model))

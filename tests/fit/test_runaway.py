@@ -9,7 +9,7 @@ import pytest
 from sklearn.datasets import load_diabetes
 
 import keras_mhmcmc as mh
-from keras_mhmcmc.fit import loss_terms
+from keras_mhmcmc.fit import compiled_loss
 from keras_mhmcmc.fit import run_watch
 
 X, Y = (values[:200] for values in load_diabetes(return_X_y=True))
@@ -188,7 +188,7 @@ def test_a_prior_that_hides_the_loss_is_that_of_a_runaway(monkeypatch, is_hidden
     """Weights of 1e8: in float32 their energy has no digits for the loss."""
     model = regression(mh.RSGLD(0.01, batch_size=32, **ARGUMENTS))
     sampler, prior = model.optimizer, np.float32([9e19 if is_hidden else 20.0])
-    monkeypatch.setattr(sampler, "prior_energies", lambda: prior)
+    monkeypatch.setattr(run_watch, "_prior_energies", lambda _: prior)
     energy = {"energy": prior + np.float32(300.0)}
     monkeypatch.setattr(sampler, "chain_diagnostics", lambda: energy)
     losses = run_watch._mean_losses(model, sampler)
@@ -210,17 +210,16 @@ def test_a_chain_of_several_that_ran_away_is_left_out():
     assert len(members) == 12
 
 
-@pytest.mark.parametrize("name", ["SGLD", "PSGLD", "SGHMC", "SGNHT", "MHBT", "MINT"])
+@pytest.mark.parametrize("name", ["SGLD", "PSGLD", "SGHMC", "SGNHT"])
 @pytest.mark.parametrize("size", [40, 64])
-def test_three_epochs_of_each_sampler(name, size):
-    options = {"batch_size": 8} if name in ("MHBT", "MINT") else {}
+def test_three_epochs_of_samplers_that_always_move(name, size):
     rate = 0.002 if name == "PSGLD" else 0.05
     model = network(2, 2)
-    sampler = getattr(mh, name)(rate, train_size=size, seed=1, **options)
+    sampler = getattr(mh, name)(rate, train_size=size, seed=1)
     model.compile(sampler, LOGITS)
     posterior = mh.PosteriorSamples()
     x, y = POINTS[:size], LABELS[:size]
-    with pytest.warns(UserWarning, match="first 3 epochs|not come down"):
+    with pytest.warns(UserWarning, match="over the 3 epochs|not come down"):
         model.fit(x, y, 8, 3, 0, callbacks=[posterior], shuffle=False)
 
 
@@ -228,9 +227,9 @@ def test_three_epochs_of_a_new_chain():
     model = network(2, 2)
     model.compile(mh.SGLD(0.1, **ARGUMENTS), LOGITS)
     _, told = sampled(model, POINTS, LABELS, epochs=3, burn_in=0)
-    assert "All 3 samples are from the first 3 epochs of a new chain" in told
+    assert "over the 3 epochs with kept samples" in told
     _, told = sampled(model, POINTS, LABELS, epochs=3, burn_in=0)  # goes on
-    assert "new chain" not in told
+    assert "epochs with kept samples" not in told
 
 
 def known_data(loss, y, x=POINTS, outputs=1, **options):
@@ -240,7 +239,7 @@ def known_data(loss, y, x=POINTS, outputs=1, **options):
     model.compile("sgd", loss)
     look = keras.callbacks.LambdaCallback(
         on_train_batch_end=lambda batch, logs: found.append(
-            loss_terms.constant_loss(model)
+            compiled_loss.constant_loss(model)
         )
     )
     model.fit(x, y, epochs=1, verbose=0, callbacks=[look], **options)

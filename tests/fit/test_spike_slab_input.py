@@ -8,7 +8,6 @@ from keras import ops
 import keras_mhmcmc as mh
 from tests.support.models import compiled
 from tests.support.models import fit
-from tests.support.models import sequential
 
 N = 96
 PRIOR = mh.priors.SpikeSlab("kernel|weights", v0=1e-2, v1=1.0)
@@ -59,14 +58,6 @@ def test_a_loss_of_a_layer_is_no_residual(kind):
         model.fit(*rows(), verbose=0)
 
 
-@pytest.mark.parametrize("kind", OF_ITS_OWN)
-def test_nor_is_it_in_chains(kind):
-    chains = mh.ParallelChains(with_a_loss_of_its_own(kind), 2, seed=0)
-    chains.compile(make(likelihood="gaussian"), loss="mse")
-    with pytest.raises(ValueError, match="`add_loss`.*the layer 'penalised'"):
-        chains.fit(*rows(), verbose=0)
-
-
 def test_a_regularizer_is_a_second_prior():
     penalised = keras.layers.Dense(3, "softmax", kernel_regularizer="l2")
     model = keras.Sequential([keras.Input((5,)), penalised])
@@ -84,14 +75,6 @@ def sampled(kernel, **options):
     target = {"log_likelihood": minus_squares, "data": (x, y)} | options
     run = {"num_steps": 4, "progress": False}
     return mh.sample(kernel, {"weights": np.zeros(4)}, **target, **run)
-
-
-def test_a_regularizer_of_a_network_is_no_residual_in_its_chains():
-    penalised = keras.layers.Dense(1, kernel_regularizer="l2", name="penalised")
-    chains = mh.ParallelChains(keras.Sequential([keras.Input((4,)), penalised]), 2)
-    chains.compile(make(likelihood="gaussian"), loss="mse")
-    with pytest.raises(ValueError, match="a regularizer of .*penalised/kernel"):
-        chains.fit(*rows(), verbose=0)
 
 
 @every_kernel
@@ -164,16 +147,3 @@ def test_a_bias_of_two_axes_is_no_kernel(build, num_chains):
     weights = sampler.sampled_variables
     normal = [weights[i].path for i in sampler.algorithm.normal]
     assert normal == []  # every other weight is a bias, with a flat prior
-
-
-def test_the_thermostat_needs_a_gradient_of_each_weight():
-    sampler = mh.SGNHT(0.01, train_size=N, seed=0)
-    weights = [keras.Variable(np.ones(2, "float32")) for _ in range(2)]
-    sampler.build(weights)
-    message = "thermostat depends.*trainable = False.*1 of"
-    with pytest.raises(ValueError, match=message):
-        sampler.apply([ops.ones((2,)), None], weights)
-
-
-def test_a_model_of_the_contract_still_runs():
-    fit(compiled(make(), sequential()), epochs=1)

@@ -96,16 +96,6 @@ def test_an_ensemble_predicts_as_its_members(kind):
     assert loss == pytest.approx(-np.log(mean[np.arange(len(y)), y]).mean(), rel=1e-4)
 
 
-def test_scores_and_attacks():
-    ensemble, _ = ensemble_of(Own)
-    x, y = data()
-    models = {"ensemble": ensemble, "model": ensemble.member}
-    assert len(mh.evaluate(models, x, y).rows) == 2
-    for model in models.values():
-        moved = mh.adversarial.fgsm(model, x, 0.1, y=y, clip=None)
-        np.testing.assert_allclose(np.abs(moved - x).max(), 0.1, atol=1e-6)
-
-
 @pytest.mark.parametrize("kind", [Own, Wrapping])
 def test_parallel_chains(kind):
     model = kind()
@@ -136,50 +126,6 @@ def test_a_chain_of_one_is_the_run_of_the_plain_model(kind):
     np.testing.assert_allclose(runs[1], runs[0], atol=1e-6)
     if kind is not Keeping:  # there the backends of Keras differ
         assert np.any(runs[0] != 0.0) == (kind is not Own)
-
-
-@pytest.mark.parametrize("kind", [Passing, Normalising])
-def test_recalibrate(kind):
-    ensemble, stacked = ensemble_of(kind)
-    x, _ = data()
-    ensemble.recalibrate(x, 96)
-    names = [variable.name for variable in ensemble.member.weights]
-    for name, expected in (("mean", x.mean(0)), ("variance", x.var(0))):
-        found = numpy(ensemble.weights[names.index(f"moving_{name}")])
-        np.testing.assert_allclose(found, [expected] * 2, rtol=1e-4, atol=1e-5)
-
-
-def test_recalibrate_refuses_what_never_used_statistics_of_the_batch():
-    ensemble, stacked = ensemble_of(Own)
-    before = [numpy(variable) for variable in ensemble.weights]
-    with pytest.raises(ValueError, match=r"`member`.*inference mode.*training=None"):
-        ensemble.recalibrate(data()[0])
-    for variable, value in zip(ensemble.weights, before, strict=True):
-        np.testing.assert_array_equal(numpy(variable), value)
-
-
-def test_a_layer_called_in_inference_mode_keeps_its_statistics():
-    """As a base network that is called with training=False."""
-
-    class Two(Passing):
-        def __init__(self, **options):
-            super().__init__(**options)
-            self.fixed = keras.layers.BatchNormalization(name="fixed")
-
-        def call(self, x, training=None):
-            return super().call(self.fixed(x, training=False), training)
-
-    ensemble, stacked = ensemble_of(Two)
-    ensemble.recalibrate(data()[0], 96)
-    moved = {
-        variable.path: np.any(numpy(new) != old)
-        for variable, new, old in zip(
-            ensemble.member.weights, ensemble.weights[:-1], stacked, strict=True
-        )
-    }
-    assert {path for path, has_moved in moved.items() if has_moved} == {
-        path for path in moved if "moving" in path and "fixed" not in path
-    }
 
 
 def test_a_call_is_given_training_if_it_takes_it():

@@ -200,12 +200,6 @@ def test_a_batch_that_is_larger_than_the_data():
         model.fit(X, Y, verbose=0)
 
 
-def test_rates_are_suggested():
-    model = compiled(mh.SGLD(1e-3))
-    found = mh.suggest_learning_rate(model, X, Y, rates=[0.01], steps=4)
-    assert len(found.rows) == 1
-
-
 def test_every_optimizer_has_the_default():
     classes = [row.optimizer for row in OF_CLASSES.values()] + [mh.AMAGOLD, mh.Barker]
     for sampler in classes:

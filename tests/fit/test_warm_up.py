@@ -67,13 +67,6 @@ def test_warm_up_steps_are_neither_counted_nor_kept():
     assert not np.isnan(history["acceptance"][2])
 
 
-def test_an_epoch_that_ends_in_the_warm_up_gives_no_sample():
-    model = compiled(make(warm_up=STEPS))
-    posterior = mh.PosteriorSamples()
-    fit(model, epochs=3, callbacks=[posterior])
-    assert posterior.iterations.tolist() == [2 * STEPS, 3 * STEPS]
-
-
 def test_a_fit_that_ends_in_the_warm_up_is_refused_or_told():
     model = compiled(make(warm_up=500))
     with pytest.raises(
@@ -133,22 +126,17 @@ def test_a_refresh_before_the_first_proposal_has_a_beta():
 @pytest.mark.skipif(
     keras.backend.backend() == "jax", reason="JAX gives a gradient of 0, not none"
 )
-def test_weights_without_a_gradient_stay_where_they_are():
+def test_weights_without_a_gradient_are_told_and_harm_no_others():
     inputs = keras.Input((5,))
     hidden = keras.layers.Dense(4, "tanh")(inputs)
     heads = {name: keras.layers.Dense(3, "softmax", name=name) for name in "ab"}
     outputs = {name: head(hidden) for name, head in heads.items()}
     model = keras.Model(inputs, outputs)
     model.compile(make(**PAPER), loss={"a": "sparse_categorical_crossentropy"})
-    before = numpy(heads["b"].kernel).copy()
     x, y = data()
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        callbacks = [mh.PosteriorSamples()]
-        model.fit(
-            x, {"a": y}, batch_size=BATCH_SIZE, epochs=3, verbose=0, callbacks=callbacks
-        )
-    np.testing.assert_array_equal(numpy(heads["b"].kernel), before)
+    with pytest.warns(UserWarning, match="no gradients for 2 of 6.*trainable = False"):
+        model.fit(x, {"a": y}, batch_size=BATCH_SIZE, epochs=3, verbose=0)
+    assert np.isfinite(weights(model)).all()
 
 
 # The rate.
@@ -220,17 +208,6 @@ def test_the_first_kept_sample_freezes_the_rate():
     assert not numpy(model.optimizer.slots.rate.adapts)
 
 
-def test_a_rate_that_falls_to_its_floor_is_told():
-    options = dict(temperature=1e-6, warm_up=0, refresh_probability=0.0)
-    model = compiled(make(**options))
-    model.optimizer.build(model.trainable_variables)
-    factor = model.optimizer.slots.rate.factor
-    factor.assign(1.1 * rate_adaptation.FLOOR)
-    with pytest.warns(UserWarning, match="learning rate to a thousandth"):
-        fit(model, epochs=20, callbacks=[mh.PosteriorSamples(burn_in=19 * STEPS)])
-    assert float(numpy(factor)) == pytest.approx(rate_adaptation.FLOOR)
-
-
 def test_a_chain_that_stands_still_without_a_sample_is_told_at_the_end():
     options = PAPER | dict(learning_rate=1e4, beta=1.5, rate_adaptation=True)
     model = compiled(make(seed=1, temperature=TRAIN_SIZE / BATCH_SIZE, **options))
@@ -246,13 +223,6 @@ def test_a_run_that_goes_on_with_samples_has_a_frozen_rate(tmp_path):
     adapts.assign(np.array(True))  # a checkpoint from just before the sample
     fit(model, epochs=1, callbacks=[mh.PosteriorSamples(10**3, directory=tmp_path)])
     assert not numpy(adapts)
-
-
-def test_without_adaptation_there_is_no_state_for_it():
-    sampler = make(**PAPER)
-    sampler.build([keras.Variable(np.ones(3))])
-    assert sampler.slots.rate == ()
-    assert "learning_rate" not in sampler.diagnostics()
 
 
 def test_chains_adapt_their_rates_apart():

@@ -41,12 +41,7 @@ def data_loader(parts):
     return torch.utils.data.DataLoader(data, batch_size=BATCH)
 
 
-def generator(parts):
-    while True:
-        yield from (Batches(parts)[i] for i in range(COUNT // BATCH))
-
-
-PIPELINES = {f.__name__: f for f in (tf_data, data_loader, generator, Batches)}
+PIPELINES = {f.__name__: f for f in (tf_data, data_loader, Batches)}
 TENS = np.full(COUNT, 10.0, "float32")
 
 
@@ -101,36 +96,14 @@ def test_weights_of_classes_of_a_pipeline(form):
     assert told(form, class_weight={0: 0.5, 1: 1.0, 2: 1.5}) == []
 
 
-def test_weights_that_are_told_when_they_are_certain():
-    """The first batches may have large weights by chance: the whole epoch counts."""
+def test_weights_of_the_first_batches_are_an_estimate():
+    """They may be large by chance: several standard errors are left."""
     some = np.ones(COUNT, "float32")
     some[:20] = np.linspace(0.5, 3.0, 20)
     assert told("tf_data", some / some.mean()) == []
-    (found,) = told("tf_data", some)
-    assert f"{some.mean():.3g} times on average (over the first 48)" in found
+    assert told("tf_data", some) == []
 
 
 def test_weights_by_which_keras_divides():
     loss = cross_entropy(reduction="mean_with_sample_weight")
     assert told("tf_data", TENS, loss) == []
-
-
-@pytest.mark.parametrize("form", PIPELINES)
-def test_the_look_changes_no_batch(form):
-    """The samples are those of a fit whose weights nobody looks at."""
-    results = []
-    for callbacks in ([mh.PosteriorSamples()], []):
-        keras.utils.set_random_seed(0)
-        model = network(cross_entropy())
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            model.fit(
-                PIPELINES[form]((X, Y, TENS)),
-                steps_per_epoch=COUNT // BATCH,
-                epochs=2,
-                verbose=0,
-                callbacks=callbacks,
-            )
-        results.append(model.get_weights())
-    for one, other in zip(*results, strict=True):
-        np.testing.assert_array_equal(one, other)

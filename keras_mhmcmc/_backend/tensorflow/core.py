@@ -5,7 +5,6 @@ import functools
 import math
 
 import tensorflow as tf
-from tensorflow.python.eager import context
 
 from keras_mhmcmc._backend import plain
 from keras_mhmcmc._backend.running_fit import data_of_step
@@ -22,9 +21,7 @@ __all__ = [
     "is_eager",
     "map_and_sum",
     "map_members",
-    "noted_weights",
     "read",
-    "repeats_shuffles",
     "sum_products",
     "with_examples",
 ]
@@ -64,24 +61,6 @@ def _replica():
     if context is None:
         return None
     return int(tf.get_static_value(context.replica_id_in_sync_group))
-
-
-def noted_weights(batches, note):
-    """Return the dataset, which calls note(weights of the examples) of each batch.
-
-    The training step reads it inside its graph. What `tf.distribute` has split, or has
-    no weights, is returned as it is.
-    """
-    spec = getattr(batches, "element_spec", ())
-    if not isinstance(batches, tf.data.Dataset) or len(spec) < 3 or spec[2] is None:
-        return batches
-
-    def noted(*batch):
-        flat = [part for part in tf.nest.flatten(batch[2]) if part is not None]
-        tf.py_function(lambda *weights: note(weights), flat, [])
-        return batch
-
-    return batches.map(noted)
 
 
 def read(variables):
@@ -140,14 +119,6 @@ def compiled_update(update, variables):
     if not pays or tf.executing_eagerly() or accelerated():
         return update
     return tf.function(update, jit_compile=True, autograph=False)
-
-
-def repeats_shuffles():
-    """Return whether `fit` shuffles arrays into the same order in each epoch.
-
-    With a global seed, TensorFlow draws the same order for each epoch.
-    """
-    return context.global_seed() is not None
 
 
 def compile_function(function):

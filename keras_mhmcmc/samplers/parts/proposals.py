@@ -98,8 +98,6 @@ class Proposal(Configurable):
     uses_gradient = True
     # Whether moves go in two directions, which are counted apart.
     has_backward = False
-    # Whether the density ratio depends on the number of weights that move.
-    counts_weights = False
 
     def scales(
         self, learning_rate: Tensor, temperature: Tensor, train_size: int
@@ -409,7 +407,6 @@ class ReversibleLangevin(Proposal):
         self.beta = _validate.number("beta", beta, _AT_LEAST_ONE)
         self.noise_temperature = _checked_noise_temperature(noise_temperature)
         self.normalized = _validate.choice("normalized", normalized, (True, False))
-        self.counts_weights = self.normalized
 
     def scales(
         self, learning_rate: Tensor, temperature: Tensor, train_size: int
