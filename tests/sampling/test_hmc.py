@@ -67,7 +67,7 @@ def test_mini_batches_and_a_short_burn_in_are_refused():
     with pytest.raises(ValueError, match=r"`batch_size` must be None.*batch_size=5"):
         mh.sample(mh.kernels.hmc(), [0.0], batch_size=5, burn_in=500, **target)
     with pytest.raises(ValueError, match=r"`batch_size` must be None.*batch_size=5"):
-        mh.sample(mh.kernels.mclmc(), [0.0], batch_size=5, burn_in=1000, **target)
+        mh.sample(mh.kernels.mclmc(), [0.0], batch_size=5, burn_in=500, **target)
     with pytest.raises(ValueError, match=r"`burn_in` must be at least 500.*warm_up"):
         mh.sample(mh.kernels.hmc(), [0.0], burn_in=499, **target)
 
