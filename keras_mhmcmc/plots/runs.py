@@ -69,12 +69,12 @@ def energy(
     dynamics algorithm for simulations of multi-modal distributions", Fig. 1.
     """
     if isinstance(run, PosteriorSamples):
-        energies, steps, unit = run.energies.T, run.iterations.T, "iteration"
+        energies = np.atleast_2d(run.energies.T)
+        steps, unit = run.iterations.T, "iteration"
     else:
         values = run.info["energy"] if isinstance(run, Draws) else run
-        energies = _validate.array("Argument `run`", values)
+        energies = np.atleast_2d(_validate.array("Argument `run`", values))
         steps, unit = np.arange(1, energies.shape[-1] + 1), "draw"
-    energies = np.atleast_2d(energies)
     if energies.ndim != 2 or not np.isfinite(energies).any():
         raise ValueError(
             "Argument `run` must be `mh.PosteriorSamples`, `mh.Draws` or an array of "
@@ -193,13 +193,19 @@ def acceptance(
             f"{_validate.shown(received)}"
         )
     values = {
-        name: _validate.array(f"The entry {name!r} of `history`", logs[name])
+        name: np.atleast_1d(_validate.array(f"Entry {name!r} of `history`", logs[name]))
         for name in (*SHARES, "beta")
         if name in logs
     }
     epochs = np.arange(1, len(values["acceptance"]) + 1)
     if isinstance(history, keras.callbacks.History):
         epochs = np.array(history.epoch) + 1
+    shapes = {name: value.shape for name, value in values.items()}
+    if any(len(s) > 2 or s[0] != len(epochs) for s in shapes.values()):
+        raise ValueError(
+            "Argument `history` must have entries of shape (epochs,) or (epochs, "
+            f"chains), here of {len(epochs)} epochs. Received: the shapes {shapes}"
+        )
     count = 2 if "beta" in values else 1
     figure, [panels] = style.many_axes(axes, (1, count), size=(4.6, 3.8))
     for index, (name, label) in enumerate(SHARES.items()):
@@ -271,8 +277,13 @@ def inclusion(
         )
     ax = style.one_axes(ax)
     for index, (name, given) in enumerate(probabilities.items()):
-        subject = f"The entry {name!r} of `probabilities`"
+        subject = f"Entry {name!r} of `probabilities`"
         values = np.sort(_validate.array(subject, given), axis=None)[::-1]
+        if values.size == 0 or not (values[-1] >= 0.0 and values[0] <= 1.0):
+            raise ValueError(
+                f"{subject} must have values in [0, 1], one for each weight. "
+                f"Received: {_validate.shown(given)}"
+            )
         count, included = len(values), int(np.sum(values > 0.5))
         looks = style.of_line(index) | {"markersize": 4, "linewidth": 2}
         if count > FEW:
@@ -377,20 +388,18 @@ def _function(log_density: Any) -> Callable[[Tensor], Tensor]:
 
 def _positions(draws: Any) -> Array:
     """Return draws with equal weights, shape (draws, 2), or raise a `ValueError`."""
-    position, shape = draws, "a structure"
+    position = draws
     if isinstance(draws, Draws):
         position = draws.resample() if np.ptp(draws.weights) > 0 else draws.position
-    if not isinstance(draws, Draws) or not isinstance(position, dict | list | tuple):
-        position = _validate.array("Argument `draws`", position)
-        shape = f"shape {position.shape}"
-        if position.ndim >= 2 and position.shape[-1] == 2 and position.size > 0:
-            if np.isfinite(position).all():
-                return position.reshape(-1, 2)
-            shape += f", {np.sum(~np.isfinite(position))} values that are not finite"
-    raise ValueError(
-        "Argument `draws` must be `mh.Draws` with positions of shape (2,), or an array "
-        f"of shape (..., 2), and be finite. Received: {shape}"
-    )
+    position = _validate.array("Argument `draws`", position)
+    others = np.sum(~np.isfinite(position))
+    if position.ndim < 2 or position.shape[-1] != 2 or position.size == 0 or others:
+        raise ValueError(
+            "Argument `draws` must be `mh.Draws` with positions of shape (2,), or an "
+            "array of shape (..., 2), and be finite. Received: shape "
+            f"{position.shape}, {others} values that are not finite"
+        )
+    return position.reshape(-1, 2)
 
 
 def _sides(extent: npt.ArrayLike | None, draws: Array | None) -> Array:

@@ -24,9 +24,10 @@ from tests.support.kinds import listed
 
 HISTORY = [None, 1, [], {}, {"loss": [1.0]}, {"": 0, 0: 0}, keras.callbacks.History()]
 HISTORY += [keras.callbacks.History, np.zeros(3)]
-HISTORY += [{"acceptance": epochs} for epochs in (None, "abc", [1j])]
+HISTORY += [{"acceptance": [0.5] * 2, "beta": [1]}]
+HISTORY += [{"acceptance": x} for x in (None, "abc", np.zeros((2, 2, 2)), [1j])]
 TWO = mh.EnergyPartition(energy_min=2.0, energy_gap=1.0, partitions=2)
-ENTRIES = [None, "b", [1j]]
+ENTRIES = [None, "b", [], [1.5], [-0.5], [np.nan], [1j]]
 NO_INCLUSION = [
     None,
     1,
