@@ -6,7 +6,7 @@ images, at MINT's temperature and at 1. All chains are random walks from 0. The 
 shows the test accuracy of the mean prediction of the later half of each chain, by the
 number of passes over the training images.
 
-    python examples/logistic_1v7.py                           # Keras downloads it
+    python examples/logistic_1v7.py                           # tensorflow-datasets
     python examples/logistic_1v7.py --data folder/mnist.npz   # x_train, y_train, ...
     python examples/logistic_1v7.py --quick                   # breast cancer data
 

@@ -12,7 +12,7 @@ from tests.support.package_files import PACKAGE
 from tests.support.package_files import files
 from tests.support.package_files import frameworks_of
 
-HEAVY = {"matplotlib", "sklearn", "arviz", "pandas", "scipy"}
+HEAVY = {"matplotlib", "sklearn", "arviz", "pandas", "tensorflow_datasets", "scipy"}
 HEAVY |= {"art"}
 
 

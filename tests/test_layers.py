@@ -12,7 +12,7 @@ from tests.support.package_files import files
 from tests.support.package_files import frameworks_of
 from tests.support.package_files import parse
 
-HEAVY = {"matplotlib", "sklearn", "arviz", "pandas", "scipy"}
+HEAVY = {"matplotlib", "sklearn", "arviz", "pandas", "tensorflow_datasets", "scipy"}
 HEAVY |= {"art"}
 
 # The rooms of the package, the lowest first. A file imports from rooms below its own,
@@ -70,7 +70,7 @@ INSIDE_FUNCTIONS = {
     "evaluation": {"scipy"},
     "adversarial": {"art"},
     "plots": {"arviz", "matplotlib"},
-    "datasets": {"PIL", "sklearn"},
+    "datasets": {"PIL", "sklearn", "tensorflow_datasets"},
 }
 MAY_ASK_FOR_THE_BACKEND = {"_backend/__init__.py", "_backend/keras_internals.py"}
 

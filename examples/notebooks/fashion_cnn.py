@@ -23,7 +23,7 @@ import keras
 
 import keras_mhmcmc as mh
 
-# The folder of fashion_mnist.npz. Without it, Keras downloads the images.
+# The folder of fashion_mnist.npz. Without it, tensorflow-datasets downloads the images.
 folder = os.environ.get("DATA_DIR")
 (x, y), (x_test, y_test) = mh.datasets.load("fashion_mnist", data_dir=folder)
 x, y, x_test, y_test = x[:5000], y[:5000], x_test[:2000], y_test[:2000]

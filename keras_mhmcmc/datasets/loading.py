@@ -1,24 +1,28 @@
-"""`load`: every data set by its name, in one format."""
+"""`load`: every data set by its name, in one format.
+
+Images come from scikit-learn, from files, or from tensorflow-datasets; regressions from
+scikit-learn or from files.
+"""
 
 import io
 import os
 import zipfile
+from collections.abc import Iterable
 from collections.abc import Sequence
 from typing import Any
+from typing import Literal
 
-import keras
 import numpy as np
 
 from keras_mhmcmc import _validate
 from keras_mhmcmc._types import Array
 from keras_mhmcmc._types import PathLike
 
+Part = Literal["train", "test"]
 Pair = tuple[Array, Array]  # inputs and targets
 
 KEYS = ("x_train", "y_train", "x_test", "y_test")
-PARTS = ("train", "test")
 CHANNELS = {"mnist": 1, "fashion_mnist": 1, "kmnist": 1, "cifar10": 3, "cifar100": 3}
-DOWNLOADED = ("mnist", "fashion_mnist", "cifar10", "cifar100")  # by `keras.datasets`
 REGRESSIONS = (
     "diabetes",
     "boston_housing",
@@ -46,9 +50,9 @@ def load(
     - "digits": images of 8 x 8 pixels, 1,437 for training and 360 for testing; comes
       with scikit-learn. The one split has the same share of each class in both parts.
     - "mnist", "fashion_mnist", "kmnist": images of 28 x 28 pixels, 60,000 and 10,000;
-      from a file, and the first two also from `keras.datasets`.
+      from a file or from tensorflow-datasets.
     - "cifar10", "cifar100": colour images of 32 x 32 pixels, 50,000 and 10,000; from a
-      file or from `keras.datasets`.
+      file or from tensorflow-datasets.
     - "diabetes": regression with 442 rows of 10 numbers; comes with scikit-learn.
     - "boston_housing", "concrete", "energy", "kin8nm", "naval_propulsion",
       "power_plant", "protein", "wine_quality_red", "yacht": regression with 308 to
@@ -68,8 +72,9 @@ def load(
 
     Args:
         name: one of the names above.
-        data_dir: folder with the file. Defaults to None: `keras.datasets` downloads
-            images on the first use.
+        data_dir: folder with the file. Defaults to None: images are downloaded with
+            tensorflow-datasets on the first use. It needs TensorFlow, whatever the
+            Keras backend is.
         split: index of the split, an integer that is at least 0. Only regression data
             has more than split 0. It is a row of `test_index`. If the file has none,
             it is the seed of a random test set of a tenth of the rows. Defaults to 0.
@@ -95,15 +100,14 @@ def load(
     split = _validate.integer("split", split, 0)
     if name in REGRESSIONS:
         x, y = (array.astype("float32") for array in rows(name, data_dir))
-        path = None if name == "diabetes" else _table(name, data_dir)
-        test = _test_rows(path, len(x), split)
+        test = _test_rows(name, data_dir, len(x), split)
         train = np.setdiff1d(np.arange(len(x)), test)
         return (x[train], y[train]), (x[test], y[test])
     _validate.integer("split", split, 0, f"{name!r} has one split.", high=0)
     if name == "digits":
         return _digits()
-    train_part, test_part = _images(name, data_dir, PARTS)
-    return train_part, test_part
+    first, second = _images(name, data_dir, ("train", "test"))
+    return first, second
 
 
 def load_test(name: str, data_dir: PathLike | None = None) -> Pair:
@@ -173,8 +177,9 @@ def rows(name: str, data_dir: PathLike | None = None) -> Pair:
     return x.astype("float64"), y.astype("float64")
 
 
-def _test_rows(path: str | None, count: int, split: int) -> Array:
+def _test_rows(name: str, data_dir: PathLike | None, count: int, split: int) -> Array:
     """Return the test rows of a split: the file's own, or a random tenth."""
+    path = None if name == "diabetes" else _table(name, data_dir)
     if path is None or "test_index" not in _names(path):
         order = np.random.default_rng(split).permutation(count)
         return order[: max(round(TEST_SHARE * count), 1)]
@@ -230,18 +235,15 @@ def _of_sklearn(name: str) -> Pair:
     return x, y
 
 
-def _images(name: str, data_dir: PathLike | None, parts: Sequence[str]) -> list[Pair]:
+def _images(name: str, data_dir: PathLike | None, parts: Sequence[Part]) -> list[Pair]:
     """Return the images and labels of each part of a data set."""
     channels = CHANNELS[name]
-    if data_dir is None and name in DOWNLOADED:
-        source, both = "keras.datasets", _downloaded(name)
-        pairs = [both[PARTS.index(part)] for part in parts]
+    if data_dir is None:
+        source, pairs = "tensorflow-datasets", _downloaded(name, parts)
     else:
         keys = [key for key in KEYS if key.partition("_")[2] in parts]
         names = [f"{name}.npz"]
-        remedy = "Omit it to download the set with Keras"
-        if name not in DOWNLOADED:
-            remedy = "Get the images from codh.rois.ac.jp/kmnist"
+        remedy = "Omit it to download the set with tensorflow-datasets"
         if "train" in parts:
             remedy += ", or read the test part alone with `mh.datasets.load_test`"
         else:
@@ -258,7 +260,7 @@ def _images(name: str, data_dir: PathLike | None, parts: Sequence[str]) -> list[
     ]
 
 
-def _decoded(path: str, part: str) -> Pair:
+def _decoded(path: str, part: Part) -> Pair:
     """Return the images and labels of an archive of concatenated JPEG files."""
     try:
         from PIL import Image
@@ -282,22 +284,33 @@ def _decoded(path: str, part: str) -> Pair:
     return np.stack(images), labels
 
 
-def _downloaded(name: str) -> list[Pair]:
-    """Return the images and labels of both parts from `keras.datasets`."""
+def _downloaded(name: str, parts: Sequence[Part]) -> list[Pair]:
+    """Return the images and labels of each part from tensorflow-datasets."""
+    remedy = f"or pass `data_dir`, a folder with {name}.npz"
     try:
-        both = getattr(keras.datasets, name).load_data()
-    except Exception as error:  # no narrower type: `keras.utils.get_file` raises it
-        raise OSError(
-            f"Keras could not download the data set {name!r}. Try again with a "
-            f"connection to the internet, or pass `data_dir`, a folder with {name}.npz."
-            f" Received: {type(error).__name__}: {error}"
+        import tensorflow_datasets as tfds
+
+        splits = tfds.load(name, split=list(parts), batch_size=1024, as_supervised=True)
+        return [_joined(tfds.as_numpy(split)) for split in splits]
+    except ImportError as error:
+        raise ImportError(
+            f"To download the data set {name!r}, install tensorflow-datasets and "
+            f"TensorFlow: pip install keras-mhmcmc[data] tensorflow, {remedy}"
         ) from error
-    if CHANNELS[name] > 1 and keras.config.image_data_format() == "channels_first":
-        both = [(np.moveaxis(x, 1, -1), y) for x, y in both]
-    return [(x, y.ravel()) for x, y in both]
+    except OSError as error:  # the errors of `requests` are of this type, too
+        raise OSError(
+            f"tensorflow-datasets could not download the data set {name!r}. "
+            f"Try again with a connection to the internet, {remedy}. "
+            f"Received: {type(error).__name__}: {error}"
+        ) from error
 
 
-def _checked(part: str, x: Array, y: Array, channels: int, source: str) -> Pair:
+def _joined(batches: Iterable[Pair]) -> Pair:
+    x, y = (np.concatenate(parts) for parts in zip(*batches, strict=True))
+    return x, y
+
+
+def _checked(part: Part, x: Array, y: Array, channels: int, source: str) -> Pair:
     """Return images in [0, 1] and labels, or raise a `ValueError`."""
     x, y = np.asarray(x), np.asarray(y)
     shapes = f"(N, H, W, {channels})"

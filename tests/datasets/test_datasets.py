@@ -2,8 +2,8 @@
 
 import io
 import sys
+import types
 
-import keras
 import numpy as np
 import pytest
 
@@ -117,47 +117,99 @@ def test_other_contents_are_refused(tmp_path, change, message):
         datasets.load(name, data_dir=tmp_path)
 
 
-def download(monkeypatch, name, x, y):
-    """Both parts, as Keras gives them, and `load`."""
-    module = getattr(keras.datasets, name)
-    monkeypatch.setattr(module, "load_data", lambda: ((x, y), (x[:3], y[:3])))
-    return *datasets.load(name), datasets.load_test(name)
-
-
-def test_keras_downloads_images(monkeypatch):
+def test_tensorflow_datasets_is_asked_for_both_splits(monkeypatch):
     contents = arrays()
-    x, y = contents["x_train"], contents["y_train"]
-    (x_train, y_train), (x_test, y_test), alone = download(monkeypatch, "mnist", x, y)
+    calls = []
+
+    def load(name, *, split, batch_size, as_supervised):
+        calls.append((name, split, as_supervised))
+        return [batches(contents[f"x_{p}"], contents[f"y_{p}"]) for p in split]
+
+    def batches(images, labels, size=4):
+        for i in range(0, len(images), size):
+            yield images[i : i + size, ..., None], labels[i : i + size].astype("int64")
+
+    fake = types.SimpleNamespace(load=load, as_numpy=lambda split: split)
+    monkeypatch.setitem(sys.modules, "tensorflow_datasets", fake)
+    (x_train, y_train), (x_test, y_test) = datasets.load("fashion_mnist")
+    assert calls == [("fashion_mnist", ["train", "test"], True)]
     check_units(x_train, y_train)
     check_units(x_test, y_test)
-    np.testing.assert_allclose(x_train, x[..., None] / 255, atol=1e-7)
-    np.testing.assert_array_equal(y_test, y[:3])
-    np.testing.assert_array_equal(alone[0], x_test)
+    np.testing.assert_array_equal(y_train, contents["y_train"])
+    np.testing.assert_array_equal(y_test, contents["y_test"])
+    pixels = contents["x_train"][..., None] / 255
+    np.testing.assert_allclose(x_train, pixels, atol=1e-7)
 
 
-@pytest.mark.parametrize("order", ["channels_last", "channels_first"])
-def test_keras_downloads_colour_images(monkeypatch, order):
-    monkeypatch.setattr(keras.config, "image_data_format", lambda: order)
-    x = np.random.default_rng(0).integers(256, size=(6, 4, 5, 3), dtype="uint8")
-    given = np.moveaxis(x, -1, 1) if order == "channels_first" else x
-    (found, y), *_ = download(monkeypatch, "cifar100", given, np.arange(6)[:, None])
-    np.testing.assert_allclose(found, x / 255, atol=1e-7)
-    np.testing.assert_array_equal(y, np.arange(6))
+def mocked_tensorflow_datasets():
+    """It needs TensorFlow, on every backend of Keras."""
+    pytest.importorskip("tensorflow", reason="TensorFlow is not installed")
+    tfds = pytest.importorskip(
+        "tensorflow_datasets", reason="tensorflow-datasets is not installed"
+    )
+    return tfds.testing.mock_data(num_examples=7)
 
 
-def test_a_download_that_fails_names_the_remedy(monkeypatch):
-    def load_data():
-        raise Exception("URL fetch failure: no route")  # as `keras.utils.get_file`
+@pytest.mark.parametrize(
+    ("name", "shape", "classes"),
+    [
+        ("mnist", (28, 28, 1), 10),
+        ("fashion_mnist", (28, 28, 1), 10),
+        ("kmnist", (28, 28, 1), 10),
+        ("cifar10", (32, 32, 3), 10),
+        ("cifar100", (32, 32, 3), 100),
+    ],
+)
+def test_the_real_tensorflow_datasets(name, shape, classes):
+    with mocked_tensorflow_datasets():
+        parts = datasets.load(name)
+    for x, y in parts:
+        assert x.shape == (7, *shape) and x.dtype == np.float32
+        assert x.min() >= 0.0 and x.max() <= 1.0 and np.ptp(x) > 0.5
+        assert y.shape == (7,) and y.dtype == np.int32
+        assert y.min() >= 0 and y.max() < classes
 
-    monkeypatch.setattr(keras.datasets.cifar10, "load_data", load_data)
-    with pytest.raises(OSError, match="'cifar10'.*`data_dir`.*cifar10.npz.*no route"):
+
+def test_the_test_part_alone_is_asked_of_tensorflow_datasets():
+    with mocked_tensorflow_datasets():
+        x, y = datasets.load_test("kmnist")
+    assert x.shape == (7, 28, 28, 1)
+    check_units(x, y)
+
+
+@pytest.mark.parametrize(
+    ("cause", "kind", "message"),
+    [
+        (
+            ConnectionError("no route"),
+            OSError,
+            "not download the data set 'cifar10'.*`data_dir`.*cifar10.npz.*no route",
+        ),
+        (
+            ModuleNotFoundError("No module named 'tensorflow'"),
+            ImportError,
+            r"and TensorFlow: pip install keras-mhmcmc\[data\] tensorflow",
+        ),
+    ],
+)
+def test_a_download_that_fails_names_the_remedy(monkeypatch, cause, kind, message):
+    def load(name, **options):
+        raise cause
+
+    fake = types.SimpleNamespace(load=load)
+    monkeypatch.setitem(sys.modules, "tensorflow_datasets", fake)
+    with pytest.raises(kind, match=message):
         datasets.load("cifar10")
 
 
-def test_a_missing_package_names_the_extra(monkeypatch):
-    monkeypatch.setitem(sys.modules, "sklearn.datasets", None)  # its import fails
+@pytest.mark.parametrize(
+    ("name", "module"),
+    [("mnist", "tensorflow_datasets"), ("digits", "sklearn.datasets")],
+)
+def test_a_missing_package_names_the_extra(monkeypatch, name, module):
+    monkeypatch.setitem(sys.modules, module, None)  # what makes an import fail
     with pytest.raises(ImportError, match=r"pip install keras-mhmcmc\[data\]"):
-        datasets.load("digits")
+        datasets.load(name)
 
 
 @pytest.mark.parametrize("name", ["cifar", None, 3])
