@@ -10,6 +10,8 @@ from keras import ops  # replaced below on PyTorch
 from keras_mhmcmc._backend.data_sizes import count_examples
 from keras_mhmcmc._backend.keras_internals import adding_layers
 from keras_mhmcmc._backend.keras_internals import any_number_of_rows
+from keras_mhmcmc._backend.keras_internals import assign_after_loading
+from keras_mhmcmc._backend.keras_internals import changed_by_saving
 from keras_mhmcmc._backend.keras_internals import compile_arguments
 from keras_mhmcmc._backend.keras_internals import compile_key
 from keras_mhmcmc._backend.keras_internals import compiled_losses

@@ -8,6 +8,7 @@ import contextlib
 import inspect
 from collections.abc import Callable
 from collections.abc import Iterator
+from collections.abc import Mapping
 from collections.abc import Sequence
 from collections.abc import Set
 from typing import Any
@@ -21,6 +22,7 @@ from keras.src.models.functional import Functional
 from keras.src.models.functional import operation_fn
 from keras.src.optimizers.base_optimizer import BaseOptimizer
 
+from keras_mhmcmc._backend.model_files import loaded_parts
 from keras_mhmcmc._backend.running_fit import error_leaves_fit
 from keras_mhmcmc._backend.running_fit import fitting_frame
 from keras_mhmcmc._backend.running_fit import training_model
@@ -160,6 +162,51 @@ def compile_arguments(model: keras.Model) -> dict[str, Any]:
     `get_compile_config` fails for functions and classes that are not registered.
     """
     return model._compile_config.config
+
+
+def _own_weights(layer: keras.layers.Layer) -> list[keras.Variable]:
+    return layer._trainable_variables + layer._non_trainable_variables
+
+
+def changed_by_saving(model: keras.Model) -> list[keras.Variable]:
+    """Return the weights of the layers that do not save their own weights as they are.
+
+    LoRA layers save their kernel and factors as one matrix, and load factors of zero.
+    """
+    found = []
+    for layer in inner_layers(model):
+        saved: dict[str, Any] = {}
+        layer.save_own_variables(saved)
+        own = _own_weights(layer)
+        if not {id(v) for v in own} <= {id(value) for value in saved.values()}:
+            found += own
+    return found
+
+
+def assign_after_loading(model: keras.Model, values: Mapping[int, Any]) -> None:
+    """Assign weights by their positions in `model`, which Keras loads from a file.
+
+    Keras may load the optimizer before some layers of a subclass, in the order of the
+    names of its attributes. What such a layer loads is replaced once.
+    """
+    weights = {id(model.weights[i]): value for i, value in values.items()}
+    loaded = loaded_parts()
+    for layer in inner_layers(model):
+        own = [variable for variable in _own_weights(layer) if id(variable) in weights]
+
+        def assign(own: Sequence[keras.Variable] = own) -> None:
+            for variable in own:
+                variable.assign(weights[id(variable)])
+
+        assign()
+        if own and layer is not model and id(layer) not in loaded:
+
+            def replaced(store: Any, layer: Any = layer, assign: Any = assign) -> None:
+                object.__delattr__(layer, "load_own_variables")
+                layer.load_own_variables(store)
+                assign()
+
+            object.__setattr__(layer, "load_own_variables", replaced)
 
 
 def input_signature(model: keras.Model) -> list[Any]:

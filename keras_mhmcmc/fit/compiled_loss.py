@@ -7,6 +7,7 @@ import inspect
 import itertools
 import math
 from collections.abc import Callable
+from collections.abc import Iterator
 from collections.abc import Sequence
 from typing import Any
 
@@ -20,12 +21,14 @@ from keras_mhmcmc import _validate
 from keras_mhmcmc._stored_model import StackedModel
 from keras_mhmcmc._stored_model import WrapperModel
 from keras_mhmcmc._types import Array
+from keras_mhmcmc._types import Tensor
 from keras_mhmcmc.fit.watch import tell
 from keras_mhmcmc.losses import Likelihood
 
 Check = Callable[[keras.Model], None]  # of a compiled model, before the first step
 
 _EXAMPLES, _BATCH = 1000, 250  # that give the loss of a constant prediction
+_AT_ONCE = 512  # examples of arrays that are evaluated at once
 _SMALLEST = 1e-7  # of a probability: the bound of Keras' cross-entropies
 _ROWS = 2  # enough to tell a sum from a mean
 # Losses whose size says nothing about the noise, as `name_of` returns them.
@@ -81,6 +84,7 @@ def check_is_mean(model: keras.Model) -> None:
 
 def warn_of_no_likelihood(model: keras.Model) -> None:
     """Warn if a loss of `model` is known to be no negative log-likelihood."""
+    _warn_of_another_likelihood(model)
     for loss in keras.tree.flatten(model.loss):
         if name_of(loss) not in _NO_LIKELIHOODS:
             continue
@@ -92,6 +96,20 @@ def warn_of_no_likelihood(model: keras.Model) -> None:
         tell("no likelihood", name=_own_name(loss), squares=squares)
 
 
+def _warn_of_another_likelihood(model: keras.Model) -> None:
+    """Warn if options change the likelihood that a loss stands for."""
+    found = []
+    for loss in keras.tree.flatten(model.loss):
+        if isinstance(loss, keras.losses.Loss):
+            smoothing = loss.get_config().get("label_smoothing")
+            found += [f"label_smoothing={smoothing}"] * bool(smoothing)
+    weights = _backend.compile_arguments(model).get("loss_weights")
+    if any(weight not in (None, 1) for weight in keras.tree.flatten(weights)):
+        found.append(f"loss_weights={weights}")
+    if found:
+        tell("another likelihood", found=", ".join(found))
+
+
 def is_mean_squared_error(loss: Any) -> bool:
     """Return whether `loss`, as given to `compile`, is the mean squared error."""
     if isinstance(loss, keras.losses.MeanSquaredError):
@@ -99,6 +117,37 @@ def is_mean_squared_error(loss: Any) -> bool:
     if isinstance(loss, str):
         return name_of(loss) in OF_MEAN_SQUARES
     return loss is keras.losses.mean_squared_error
+
+
+def check_is_mean_squared_error(model: keras.Model) -> None:
+    """Raise a `ValueError` if `model` has a loss other than the mean squared error."""
+    losses = keras.tree.flatten(model.loss)
+    others = [x for x in losses if x is not None and not is_mean_squared_error(x)]
+    if others:
+        raise ValueError(
+            'Argument `likelihood` must be "categorical" with this loss: "gaussian" '
+            "learns the noise of a regression from the mean squared error. Compile the "
+            'model with loss="mean_squared_error", or choose "categorical", which '
+            "takes any mean negative log-likelihood. Received: "
+            f'likelihood="gaussian", loss={model.loss!r}'
+        )
+    has_weights = _backend.compile_arguments(model).get("loss_weights") is not None
+    variables = _backend.network_of(model).trainable_variables
+    found = [f"{len(losses)} losses"] * (len(losses) > 1)
+    found += ["`loss_weights`"] * has_weights
+    found += [f"a regularizer of '{v.path}'" for v in variables if v.regularizer]
+    refuse_parts(found)
+
+
+def refuse_parts(found: list[str]) -> None:
+    """Raise a `ValueError` for parts of a `keras` loss that are no squared errors."""
+    if found:
+        raise ValueError(
+            'Argument `likelihood` must be "categorical" with this model: "gaussian" '
+            "learns the noise from the loss, which must be the mean squared error of "
+            "one output and nothing else. Leave out `loss_weights`, regularizers and "
+            f'`add_loss`. Received: likelihood="gaussian" with {", ".join(found)}'
+        )
 
 
 def found_size(model: keras.Model | None, x: Any, *, is_of_examples: bool) -> int:
@@ -304,3 +353,76 @@ def _constant(loss: Any, y: Array, shape: tuple[int, ...]) -> Array | None:
     if not (is_object and loss.get_config().get("from_logits", False)):
         return share
     return np.log(share / (1.0 - share) if name == OF_LABELS else share)
+
+
+class FullLoss:
+    """The mean loss of all of the data in inference mode, compiled once for a model.
+
+    What layers add to the loss counts, as in `fit`.
+    """
+
+    def __init__(self) -> None:
+        self._key: tuple[Any, ...] = (None, None)  # the model, and its `compile`
+        self._loss: Callable[..., Tensor]
+
+    def __call__(self, model: keras.Model, data: _data.Batch, train_size: int) -> float:
+        """Return the mean, summed in float64, or raise a `ValueError`."""
+        key = model, _backend.compile_key(model)
+        if any(new is not old for new, old in zip(key, self._key, strict=True)):
+            self._key, self._loss = key, _backend.compile_function(_loss_of(model))
+        values = list(_backend.read(_variables(model)))
+        total, count, largest = 0.0, 0, 0
+        for batch in batches_again(data):
+            size = int(keras.tree.flatten(batch.x)[0].shape[0])
+            loss = self._loss(values, *batch)
+            total += size * float(ops.convert_to_numpy(loss))
+            count, largest = count + size, max(largest, size)
+            if count >= train_size:  # a data set may repeat for ever
+                break
+        # A data set may leave out the last examples, which do not fill a mini-batch.
+        if count == 0 or not -largest < count - train_size < 1:
+            raise ValueError(
+                "Argument `train_size` must be the number of examples in the data of "
+                "`fit`, since the test of a path needs all of them. Received: "
+                f"train_size={train_size}, and data of {count} examples or more"
+            )
+        return total / count
+
+
+def batches_again(data: _data.Batch) -> Iterator[_data.Batch]:
+    """Yield the mini-batches of the data in their own order, as Keras' tensors."""
+    if isinstance(data.x, Iterator):
+        raise ValueError(
+            "Argument `x` of `fit` must be arrays, or a data set that can be read "
+            "again, such as a `tf.data.Dataset`, a `DataLoader` or a "
+            "`keras.utils.PyDataset`: the test of a path needs all examples. Pass one, "
+            "or give the examples to the optimizer: `optimizer.use_data(x, y)`. "
+            f"Received: x={_validate.shown(data.x)}"
+        )
+
+    def tensor(value: Any) -> Any:
+        return None if value is None else ops.convert_to_tensor(value)
+
+    for batch in _data.batches(*data, batch_size=_AT_ONCE):
+        arrays = _data.in_floatx(tuple(batch))
+        yield _data.Batch(*keras.tree.map_structure(tensor, arrays))
+
+
+def _variables(model: keras.Model) -> list[keras.Variable]:
+    return [*model.trainable_variables, *model.non_trainable_variables]
+
+
+def _loss_of(model: keras.Model) -> Callable[..., Tensor]:
+    """Return the loss of a mini-batch as a function of (values, x, y, sample weight).
+
+    It changes no variable: what metrics and layers write stays in a scope.
+    """
+
+    def loss(values: Any, x: Any, y: Any, sample_weight: Any) -> Tensor:
+        mapping = zip(_variables(model), values, strict=True)
+        with keras.StatelessScope(mapping, collect_losses=True):
+            outputs = _backend.step_outputs(model, x, training=False)
+            value = model.compute_loss(x, y, outputs, sample_weight, training=False)
+        return ops.cast(value, "float32")
+
+    return loss

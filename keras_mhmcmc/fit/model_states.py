@@ -2,6 +2,7 @@
 
 - The states of the generators of `Dropout` and similar layers are in no file. A loaded
   model would repeat its first masks.
+- LoRA layers merge their factors into the kernel, and load factors of zero.
 - `trainable` of a single variable is lost: a loaded model would sample it.
 """
 
@@ -14,9 +15,10 @@ import keras
 import numpy as np
 from keras import ops
 
+from keras_mhmcmc import _backend
 from keras_mhmcmc._types import Array
 
-_GENERATOR, _SAMPLED = "generator_", "sampled"
+_GENERATOR, _WEIGHT, _SAMPLED = "generator_", "weight_", "sampled"
 
 
 class ModelStates:
@@ -42,6 +44,10 @@ class ModelStates:
         """Add the states to a store of the optimizer's variables."""
         if model is not None:
             self.follow(model)
+            changed = {id(v) for v in _backend.changed_by_saving(model)}
+            for i, weight in enumerate(model.weights):
+                if id(weight) in changed:
+                    store[f"{_WEIGHT}{i}"] = ops.convert_to_numpy(weight)
             if sampled:
                 store[_SAMPLED] = _indices(model, sampled)
         for name, state in (self._loaded or self._states()).items():
@@ -55,8 +61,8 @@ class ModelStates:
     ) -> dict[str, Any]:
         """Load the states from a store, and return its other entries."""
         entries = {name: store[name] for name in store.keys()}  # noqa: SIM118
-        names = [name for name in entries if name.startswith(_GENERATOR)]
-        self._loaded = {name: entries.pop(name)[()] for name in names}
+        self._loaded = _taken(entries, _GENERATOR)
+        weights = _taken(entries, _WEIGHT)
         saved = entries.pop(_SAMPLED, None)
         if model is None:
             self._restore()
@@ -72,6 +78,9 @@ class ModelStates:
                 "weights"
             )
         self.follow(model)
+        if weights:
+            numbered = {int(n.removeprefix(_WEIGHT)): x for n, x in weights.items()}
+            _backend.assign_after_loading(model, numbered)
         return entries
 
     def _states(self) -> dict[str, keras.Variable]:
@@ -84,6 +93,11 @@ class ModelStates:
             for name, variable in states.items():
                 variable.assign(self._loaded[name])
             self._loaded = {}
+
+
+def _taken(entries: dict[str, Any], prefix: str) -> dict[str, Array]:
+    names = [name for name in entries if name.startswith(prefix)]
+    return {name: entries.pop(name)[()] for name in names}
 
 
 def _indices(model: keras.Model, sampled: Sequence[keras.Variable]) -> Array:

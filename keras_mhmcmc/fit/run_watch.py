@@ -47,6 +47,9 @@ _ROUNDING = 1e-6
 # this share of itself, since epochs are not. Fewer epochs show no trend. An energy that
 # falls is usual while few samples are kept early, and has to fall more.
 _ERRORS, _RISE, _FALL, _FEWEST_EPOCHS = 5.0, 0.2, 0.5, 9
+# A rate that ends near 0: it never rose over the samples, and the last one has at most
+# this share of the first one's rate, or of the rate at which the run began.
+_LAST_RATE, _LEAST_RATE, _FEWEST_SAMPLES = 0.01, 1e-6, 4
 _DESCENT = 0.05  # a fall in each of fewer epochs of a new chain, as a share of it
 
 
@@ -74,6 +77,7 @@ class SampleWatch:
         self._once = Once()
         self._is_unburnt = False  # a new chain, and no burn-in was asked for
         self._energies: list[float] = []  # means of the epochs with a sample
+        self._rates: list[float] = []  # of the first step, and of the samples
 
     def open(self, model: keras.Model, sampler: Sampler) -> None:
         """Look at the weights before the first step of a `fit`."""
@@ -89,6 +93,7 @@ class SampleWatch:
         `is_new`: the chain begins. `is_unburnt`: and no burn-in was asked for.
         """
         self._looks_at_data, self._is_unburnt = True, is_unburnt
+        self._rates = [_rate_of(sampler)]
         if is_new or self._first is None:
             self._first, self._lowest = _mean_losses(model, sampler), None
             self._has_fled = False
@@ -100,6 +105,8 @@ class SampleWatch:
 
         The loss is the mean over the epoch so far. None: the loss is not known.
         """
+        if is_sample:
+            self._rates.append(_rate_of(sampler))
         if self._looks_at_data:
             self._looks_at_data = False
             batches = compiled_loss.first_batches(model)
@@ -172,8 +179,11 @@ class SampleWatch:
                 now = compiled_loss.loss_of_state(model)
             if now > self._constant:
                 tell("high", now=now, constant=self._constant)
+        is_weighted = any(record.log_rate for record in records)
+        if not is_weighted and not sampler.algorithm.traits.draws_afresh:
+            self._check_rates()
         if not sampler.lost_chains().any():  # the means are over the same chains
-            self._check_energies(float(ops.convert_to_numpy(sampler.learning_rate)))
+            self._check_energies(_rate_of(sampler))
 
     def _tell_of_runaways(self, records: Sequence[Any]) -> bool:
         """Warn of samples above the limits, and return whether there are any."""
@@ -189,6 +199,15 @@ class SampleWatch:
         counts = {"above": is_above.sum(), "samples": is_above.size}
         self._once.tell("runaway", now=now, than=than, **counts)
         return True
+
+    def _check_rates(self) -> None:
+        """Warn if the last samples hardly moved."""
+        start, *rates = self._rates
+        if len(rates) < _FEWEST_SAMPLES or (np.diff(rates) > 0.0).any():
+            return
+        first, last = rates[0], rates[-1]
+        if last <= max(_LAST_RATE * first, _LEAST_RATE * start):
+            tell("late", first=first, last=last, start=start, kept=len(rates))
 
     def _check_energies(self, rate: float) -> None:
         """Warn if the energy rose or fell while samples were kept."""
@@ -209,6 +228,10 @@ class SampleWatch:
             tell("rise", **facts)
         elif -rise > max(noise, _FALL * abs(start)) and late.max() < early.min():
             tell("fall", **facts)
+
+
+def _rate_of(sampler: Sampler) -> float:
+    return float(ops.convert_to_numpy(sampler.learning_rate))
 
 
 def _num_weights(sampler: Sampler) -> float:

@@ -35,6 +35,13 @@ coarse (standstill::energies_that_float32_cannot_compare)
     Their float32 spacing is {spacing:.2g} nats, and rounding decides what is accepted.
   > Raise the temperature, or leave constants out of the loss.
 
+late (standstill::a_rate_that_ends_near_zero_is_told)
+    The learning rate fell to {last:.3g} at the last of {kept} samples, from {first:.3g}
+    at the first and {start:.3g} at the start of this `fit`. The late samples are nearly
+    copies of each other, and an ensemble of them is hardly more than one network.
+  > Let the rate end above 0, such as with `alpha=0.1` of a `CosineDecay`, keep samples
+    from many cycles of a cyclical schedule, or pass weight_by="learning_rate".
+
 rise (standstill::an_energy_that_rises)
     The energy rose from {early:.4g} to {late:.4g} nats over the {epochs} epochs with
     kept samples: the chain has not settled.
@@ -124,6 +131,12 @@ no likelihood (losses_without_likelihood::the_standard_deviation_of_squares)
     posterior is.{squares}
   > For classes use a cross-entropy, and for a regression
     `mh.losses.GaussianNLL(noise_std)` or `mh.SGLDSA(..., likelihood="gaussian")`.
+
+another likelihood (losses_without_likelihood::label_smoothing_is_another_likelihood)
+    The sampled posterior is that of the compiled loss, which is not the one of the
+    data. A loss with the weight w counts each example w times, and label smoothing
+    mixes each label with the others.
+  > Leave them out, unless you want this likelihood. Received: {found}
 
 half precision (around_fit::weights_in_half_precision_are_told)
     Weights in half precision lose the noise of a sampler: most of its steps are smaller

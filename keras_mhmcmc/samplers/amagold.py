@@ -42,9 +42,7 @@ first `warm_up` steps.
 
 import dataclasses
 import math
-import weakref
 from collections.abc import Callable
-from collections.abc import Iterator
 from collections.abc import Sequence
 from typing import Any
 from typing import Literal
@@ -55,7 +53,6 @@ import keras
 import numpy as np
 
 from keras_mhmcmc import _backend
-from keras_mhmcmc import _data
 from keras_mhmcmc import _validate
 from keras_mhmcmc._data import Batch as Data
 from keras_mhmcmc._serialize import serializable
@@ -383,15 +380,6 @@ class AmagoldPath(base.Diffusion):
 
 # Tests that are rejected in a row before a warning: each ends a path of many steps.
 _MANY = 8
-_AT_ONCE = 512  # examples that are evaluated at once, of data in arrays
-
-
-def _reference(x: Any) -> Callable[[], Any]:
-    """Return a function that returns `x`, and lets its memory go if it can."""
-    try:
-        return weakref.ref(x)
-    except TypeError:  # such as a list, a dictionary or None
-        return lambda: x
 
 
 @serializable
@@ -442,8 +430,7 @@ class AMAGOLD(Sampler):
 
     algorithm: AmagoldPath
     _watch: Standstill
-    _tested_on: tuple[Callable[[], Any], ...] = ()  # where the last test was
-    _compiled: tuple[Any, ...] = (None, None, None)  # model, its loss, the function
+    _is_of_this_fit = False  # the energy of the state, with its loss and data
 
     def __init__(
         self,
@@ -473,6 +460,7 @@ class AMAGOLD(Sampler):
         super().__init__(learning_rate, algorithm, *shared, check_model=_check_model)
         self.steps_per_test = steps_per_test
         self._data: Data | None = None
+        self._full_loss = compiled_loss.FullLoss()
 
     def use_data(self, x: Any, y: Any = None, sample_weight: Any = None) -> None:
         """Test paths on these data, all training examples, in place of those of `fit`.
@@ -548,7 +536,11 @@ class AMAGOLD(Sampler):
         points, end = state.point, self.algorithm.end(state)
         points = [ops.copy(x) for x in points]
         try:
-            self._renew_energy()
+            # Another `fit`, with another loss, has left the energy of the state.
+            if not self._is_of_this_fit and self._stage() == PATH:
+                _backend.write_copies(weights, self.slots.position)
+                self.slots.energy.assign(self._full_energy())
+            self._is_of_this_fit = True
             _backend.write(weights, end)
             energy = ops.convert_to_tensor(self._full_energy(), dtype="float32")
         except BaseException:
@@ -567,18 +559,6 @@ class AMAGOLD(Sampler):
         if not bool(ops.convert_to_numpy(counts["nonfinite"])):
             energies = self._energies
             energies.variable.assign(energies.recorded(self.slots.energy.value, None))
-
-    def _renew_energy(self) -> None:
-        """Evaluate the energy of the state again if `fit` has another loss or data."""
-        model, data = self._model_and_data()
-        # The objects that the energy is made of, beside the prior.
-        target = model, _backend.compile_key(model), *data
-        pairs = zip(self._tested_on, target, strict=False)  # at first there is none
-        is_new = any(reference() is not x for reference, x in pairs)
-        if is_new and self._stage() == PATH:
-            _backend.write_copies(self._state.weights, self.slots.position)
-            self.slots.energy.assign(self._full_energy())
-        self._tested_on = tuple(_reference(x) for x in target)
 
     def _write_state(self, slots: PathState) -> None:
         """Write a state whose lists may share their memory."""
@@ -652,8 +632,10 @@ class AMAGOLD(Sampler):
                 _backend.write_copies(self._state.weights, self.slots.position)
                 _backend.write_copies(self.slots.velocity, self.slots.start_velocity)
                 self.slots.stage.assign(SETTLED)
+            self._is_of_this_fit = False
             return
         self._settle()
+        self._is_of_this_fit = False
         if not self._watch.has_looked:
             self._look_at_epoch(self._read_counts())
         self._watch.look_at_warm_up(self._steps(), self.algorithm.traits)
@@ -661,41 +643,13 @@ class AMAGOLD(Sampler):
     def _full_energy(self) -> float:
         """Return U at the weights of the model, on all of the data."""
         model, data = self._model_and_data()
-        energy = self.train_size * self._mean_loss(model, data)
+        energy = self.train_size * self._full_loss(model, data, self.train_size)
         if self._bound_prior is not None:
             weights = _backend.read(self.sampled_variables)
             like = self.slots.energy.value
             prior = self._bound_prior.energy(weights, like=like)
             energy += float(_backend.ops.convert_to_numpy(prior))
         return energy
-
-    def _mean_loss(self, model: keras.Model, data: Data) -> float:
-        """Return the mean loss of all of the data in inference mode, in float64.
-
-        What layers add to the loss counts, as in `fit`.
-        """
-        key = model, _backend.compile_key(model)
-        if any(a is not b for a, b in zip(key, self._compiled[:2], strict=True)):
-            compiled = _backend.compile_function(_loss_of(model))
-            # Not by assignment: TensorFlow would save the function with the model.
-            object.__setattr__(self, "_compiled", (*key, compiled))
-        values = list(_backend.read(_variables(model)))
-        total, count, largest = 0.0, 0, 0
-        for batch in batches(data):
-            size = int(keras.tree.flatten(batch.x)[0].shape[0])
-            loss = self._compiled[2](values, *batch)
-            total += size * float(ops.convert_to_numpy(loss))
-            count, largest = count + size, max(largest, size)
-            if count >= self.train_size:  # a data set may repeat for ever
-                break
-        # A data set may leave out the last examples, which do not fill a mini-batch.
-        if count == 0 or not -largest < count - self.train_size < 1:
-            raise ValueError(
-                "Argument `train_size` must be the number of examples in the data of "
-                "`fit`, since the test of a path needs all of them. Received: "
-                f"train_size={self.train_size}, and data of {count} examples or more"
-            )
-        return total / count
 
     def _model_and_data(self) -> tuple[keras.Model, Data]:
         model = _backend.training_model(self)
@@ -732,42 +686,3 @@ def _check_model(model: keras.Model) -> None:
             "`keras.layers.GroupNormalization` or `LayerNormalization`, or freeze the "
             f"layers with `trainable = False`. Received: {', '.join(moving)}"
         )
-
-
-def batches(data: Data) -> Iterator[Data]:
-    """Yield the mini-batches of the data in their own order, as Keras' tensors."""
-    if isinstance(data.x, Iterator):
-        raise ValueError(
-            "Argument `x` of `fit` must be arrays, or a data set that can be read "
-            "again, such as a `tf.data.Dataset`, a `DataLoader` or a "
-            "`keras.utils.PyDataset`: the test of a path needs all examples. Pass one, "
-            "or give the examples to the optimizer: `optimizer.use_data(x, y)`. "
-            f"Received: x={_validate.shown(data.x)}"
-        )
-
-    def tensor(value: Any) -> Any:
-        return None if value is None else keras.ops.convert_to_tensor(value)
-
-    for batch in _data.batches(*data, batch_size=_AT_ONCE):
-        arrays = _data.in_floatx(tuple(batch))
-        yield Data(*keras.tree.map_structure(tensor, arrays))
-
-
-def _variables(model: keras.Model) -> list[keras.Variable]:
-    return [*model.trainable_variables, *model.non_trainable_variables]
-
-
-def _loss_of(model: keras.Model) -> Callable[..., Tensor]:
-    """Return the loss of a mini-batch as a function of (values, x, y, sample weight).
-
-    It changes no variable: what metrics and layers write stays in a scope.
-    """
-
-    def loss(values: Any, x: Any, y: Any, sample_weight: Any) -> Tensor:
-        mapping = zip(_variables(model), values, strict=True)
-        with keras.StatelessScope(mapping, collect_losses=True):
-            outputs = _backend.step_outputs(model, x, training=False)
-            value = model.compute_loss(x, y, outputs, sample_weight, training=False)
-        return keras.ops.cast(value, "float32")
-
-    return loss

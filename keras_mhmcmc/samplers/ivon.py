@@ -109,6 +109,7 @@ class ivon(base.Diffusion):
     temperature: base.Rate = 1.0
 
     can_swap = False
+    traits = base.Traits(draws_afresh=True)
     # Of a normal prior, whose gradient is in that of a step; (): there is none.
     precisions: ClassVar[Sequence[float]] = ()
 

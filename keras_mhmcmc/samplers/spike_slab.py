@@ -501,7 +501,7 @@ class SpikeSlabOptimizer(Sampler):
         kernel = protocol.bound(kernel, is_network=True)
         options: dict[str, Any] = dict(nan_policy=nan_policy)
         if kernel.is_regression:
-            options["check_model"] = _check_is_mean_squared_error
+            options["check_model"] = compiled_loss.check_is_mean_squared_error
         size, *more = shared
         super().__init__(learning_rate, kernel, size, kernel.prior, *more, **options)
 
@@ -511,7 +511,9 @@ class SpikeSlabOptimizer(Sampler):
         # What layers add is known once the model was called, in the first step.
         if model and is_step and self.algorithm.is_regression and not self._has_moved:
             layers = _backend.adding_layers(model)
-            _refuse_parts([f"a loss of the layer '{name}'" for name in layers])
+            compiled_loss.refuse_parts(
+                [f"a loss of the layer '{name}'" for name in layers]
+            )
 
     def inclusion_probabilities(self) -> dict[str, Array]:
         """Return rho by variable path: how far each weight belongs to the slab, 0 to 1.
@@ -534,41 +536,6 @@ class SpikeSlabOptimizer(Sampler):
             (self._state.weights[i], 1.0 - _backend.host_value(spike))
             for i, spike in zip(self.algorithm.sparse, spikes, strict=True)
         ]
-
-
-def _check_is_mean_squared_error(model: keras.Model) -> None:
-    """Raise a `ValueError` if `model` has a loss other than the mean squared error."""
-    losses = keras.tree.flatten(model.loss)
-    others = [
-        x
-        for x in losses
-        if x is not None and not compiled_loss.is_mean_squared_error(x)
-    ]
-    if others:
-        raise ValueError(
-            'Argument `likelihood` must be "categorical" with this loss: "gaussian" '
-            "learns the noise of a regression from the mean squared error. Compile the "
-            'model with loss="mean_squared_error", or choose "categorical", which '
-            "takes any mean negative log-likelihood. Received: "
-            f'likelihood="gaussian", loss={model.loss!r}'
-        )
-    has_weights = _backend.compile_arguments(model).get("loss_weights") is not None
-    variables = _backend.network_of(model).trainable_variables
-    found = [f"{len(losses)} losses"] * (len(losses) > 1)
-    found += ["`loss_weights`"] * has_weights
-    found += [f"a regularizer of '{v.path}'" for v in variables if v.regularizer]
-    _refuse_parts(found)
-
-
-def _refuse_parts(found: list[str]) -> None:
-    """Raise a `ValueError` for parts of a `keras` loss that are no squared errors."""
-    if found:
-        raise ValueError(
-            'Argument `likelihood` must be "categorical" with this model: "gaussian" '
-            "learns the noise from the loss, which must be the mean squared error of "
-            "one output and nothing else. Leave out `loss_weights`, regularizers and "
-            f'`add_loss`. Received: likelihood="gaussian" with {", ".join(found)}'
-        )
 
 
 @serializable

@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 
 import keras_mhmcmc as mh
+from keras_mhmcmc.fit.compiled_loss import FullLoss
 from tests.support.models import BATCH_SIZE
 from tests.support.models import CLASSES
 from tests.support.models import FEATURES
@@ -293,9 +294,9 @@ def test_another_fit_tests_the_state_on_its_own_energy(changed):
 
 def test_the_energy_of_a_state_is_evaluated_once_in_each_fit(monkeypatch):
     model = compiled(sampler())
-    calls, mean = [], mh.AMAGOLD._mean_loss
+    calls, mean = [], FullLoss.__call__
     monkeypatch.setattr(
-        mh.AMAGOLD, "_mean_loss", lambda *given: calls.append(1) or mean(*given)
+        FullLoss, "__call__", lambda *given: calls.append(1) or mean(*given)
     )
     for x, y in [data()] * 2:
         fit(model, x, y, epochs=3)

@@ -7,6 +7,7 @@ from keras import ops
 
 import keras_mhmcmc as mh
 from keras_mhmcmc._data import Batch
+from keras_mhmcmc.fit.compiled_loss import FullLoss
 from tests.support.models import CLASSES
 from tests.support.models import FEATURES
 from tests.support.models import numpy
@@ -119,10 +120,9 @@ def test_the_energy_is_that_of_all_data(case):
 
 
 def test_a_model_that_is_compiled_anew_has_its_new_loss():
-    optimizer = mh.AMAGOLD(0.02, train_size=N, warm_up=0, seed=0)
-    model, (x, y) = model_of(optimizer), data()
+    model, (x, y), full_loss = model_of(mh.AMAGOLD(0.02)), data(), FullLoss()
     for weight in (1.0, 3.0):
         model.compile("sgd", loss_of_logits(), loss_weights=[weight])
         expected = weight * expected_energy(model, x, y)
-        found = N * optimizer._mean_loss(model, Batch(x, y))
+        found = N * full_loss(model, Batch(x, y), N)
         np.testing.assert_allclose(found, expected, rtol=1e-4)

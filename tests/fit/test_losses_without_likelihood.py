@@ -81,3 +81,24 @@ def test_the_standard_deviation_of_squares():
     ratio = np.exp(-(r**2)) / stats.norm.pdf(r, scale=0.5**0.5)
     np.testing.assert_allclose(ratio, ratio[0])
     assert round(0.5**0.5, 2) == 0.71
+
+
+ANOTHER = "posterior is that of the compiled loss"
+
+
+def test_label_smoothing_is_another_likelihood():
+    loss = keras.losses.BinaryCrossentropy(from_logits=True, label_smoothing=0.1)
+    (text,) = fit(loss, about=ANOTHER)
+    assert text.endswith("Received: label_smoothing=0.1")
+    loss = keras.losses.BinaryCrossentropy(from_logits=True, label_smoothing=0.0)
+    assert fit(loss, epochs=1, about=ANOTHER) == []
+
+
+@pytest.mark.parametrize(
+    ("weights", "is_told"),
+    [([1.0, 0.5], True), ([1.0, 1.0], False), ([None, 1], False), (None, False)],
+)
+def test_weights_of_losses_are_another_likelihood(weights, is_told):
+    losses = [mh.losses.GaussianNLL(1.0)] * 2
+    texts = fit(losses, epochs=1, outputs=2, about=ANOTHER, loss_weights=weights)
+    assert len(texts) == is_told

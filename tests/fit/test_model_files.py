@@ -14,6 +14,7 @@ from tests.support.models import data
 from tests.support.models import fit
 from tests.support.models import numpy
 from tests.support.models import sequential
+from tests.support.process_tasks import samples_of
 from tests.support.process_tasks import state_of
 from tests.support.samplers import AT_ONCE
 
@@ -26,18 +27,59 @@ def rsgld():
     return mh.RSGLD(0.05, train_size=96, batch_size=16, seed=0, **AT_ONCE)
 
 
-def with_dropout(frozen=False):
-    """A model with a generator, whose states Keras saves in no file."""
+def with_lora(frozen=False):
+    keras.utils.set_random_seed(0)
+    model = sequential()
+    model.layers[0].enable_lora(2)
+    model.layers[0].bias.trainable = not frozen
+    return model
+
+
+def of_every_layer():
+    """Each layer of Keras that has LoRA, and generators."""
     keras.utils.set_random_seed(0)
     layers = [
         keras.Input((FEATURES,)),
-        keras.layers.Dense(6, "tanh"),
+        keras.layers.Dense(6, lora_rank=1, dtype="mixed_bfloat16"),
+        keras.layers.Reshape((6, 1)),
+        keras.layers.Conv1D(3, 2, activation="tanh", lora_rank=1),
+        keras.layers.EinsumDense("abc,cd->abd", (None, 4), lora_rank=1),
         keras.layers.Dropout(0.5, seed=3),
+        keras.layers.GlobalAveragePooling1D(),
         keras.layers.Dense(CLASSES, "softmax"),
     ]
-    model = keras.Sequential(layers)
-    model.layers[0].bias.trainable = not frozen
+    return keras.Sequential(layers)
+
+
+def embedded():
+    keras.utils.set_random_seed(0)
+    layers = [
+        keras.Input((FEATURES,)),
+        keras.layers.Discretization(bin_boundaries=[-1.0, 0.0, 1.0]),
+        keras.layers.Embedding(4, 3, lora_rank=2),
+        keras.layers.Flatten(),
+        keras.layers.Dense(CLASSES, "softmax"),
+    ]
+    return keras.Sequential(layers)
+
+
+def quantized():
+    keras.utils.set_random_seed(0)
+    model = sequential()
+    model.layers[0].quantize("int8")
+    model.layers[0].enable_lora(2)
     return model
+
+
+def tied():
+    """A layer stands in two networks. Keras makes two of it, and cannot load them."""
+    keras.utils.set_random_seed(0)
+    shared = keras.layers.Dense(FEATURES, "tanh", lora_rank=1)
+    x = keras.Input((FEATURES,))
+    body = keras.Sequential([shared, keras.layers.LayerNormalization()])
+    body.layers[1].trainable = False
+    y = keras.layers.Dense(CLASSES, "softmax")(shared(body(x)))
+    return keras.Model(x, y)
 
 
 @keras.saving.register_keras_serializable()
@@ -46,8 +88,8 @@ class Named(keras.Model):
 
     def __init__(self, **options):
         super().__init__(**options)
-        self.early = keras.layers.Dense(6, "tanh")
-        self.zone = keras.layers.Dense(CLASSES, "softmax")
+        self.early = keras.layers.Dense(6, "tanh", lora_rank=2)
+        self.zone = keras.layers.Dense(CLASSES, "softmax", lora_rank=1)
 
     def build(self, shape):
         self.early.build(shape)
@@ -66,10 +108,18 @@ def subclassed():
 
 
 def chains():
-    return mh.ParallelChains(with_dropout(), 2, seed=0)
+    return mh.ParallelChains(with_lora(), 2, seed=0)
 
 
-frozen = partial(with_dropout, frozen=True)
+MODELS = [
+    with_lora,
+    of_every_layer,
+    embedded,
+    quantized,
+    subclassed,
+    chains,
+    partial(with_lora, frozen=True),
+]
 
 
 def loaded(path, make, sampler):
@@ -94,9 +144,11 @@ def name_of(value):
 
 
 CASES = [
-    (with_dropout, sgld, loaded),
-    *[(make, rsgld, loaded) for make in (with_dropout, subclassed, chains)],
-    *[(make, rsgld, made_again) for make in (frozen, subclassed)],
+    (with_lora, sgld, loaded),
+    *[(make, rsgld, loaded) for make in MODELS[:-1]],
+    (MODELS[-1], rsgld, made_again),
+    (subclassed, rsgld, made_again),
+    (tied, rsgld, made_again),
 ]
 
 
@@ -118,6 +170,18 @@ def test_a_saved_chain_goes_on_bit_for_bit(make, sampler, again, tmp_path):
     assert np.abs(model.predict(x, verbose=0) - expected).max() > 0
 
 
+def test_samples_in_a_directory_go_on(tmp_path):
+    whole = compiled(rsgld(), with_lora())
+    fit(whole, epochs=4, callbacks=[mh.PosteriorSamples(directory=tmp_path / "a")])
+    first = compiled(rsgld(), with_lora())
+    fit(first, epochs=2, callbacks=[mh.PosteriorSamples(directory=tmp_path / "b")])
+    first.save(tmp_path / "m.keras")
+    other = keras.models.load_model(tmp_path / "m.keras")
+    fit(other, epochs=2, callbacks=[mh.PosteriorSamples(directory=tmp_path / "b")])
+    assert_same(state_of(other), state_of(whole))
+    assert_same(samples_of(other, tmp_path / "b"), samples_of(whole, tmp_path / "a"))
+
+
 def test_a_backup_goes_on(tmp_path):
     class Stop(keras.callbacks.Callback):
         def on_epoch_begin(self, epoch, logs=None):
@@ -125,20 +189,20 @@ def test_a_backup_goes_on(tmp_path):
                 raise InterruptedError
 
     def run(*others):
-        model = compiled(rsgld(), frozen())
+        model = compiled(rsgld(), with_lora(frozen=True))
         backup = keras.callbacks.BackupAndRestore(tmp_path / "backup")
         fit(model, epochs=4, callbacks=[backup, *others])
         return model
 
     with pytest.raises(InterruptedError):
         run(Stop())
-    whole = compiled(rsgld(), frozen())
+    whole = compiled(rsgld(), with_lora(frozen=True))
     fit(whole, epochs=4)
     assert_same(state_of(run()), state_of(whole))
 
 
 @pytest.mark.parametrize("sampler", [sgld, rsgld])
-@pytest.mark.parametrize("make", [frozen, sequential], ids=["dropout", "dense"])
+@pytest.mark.parametrize("make", [MODELS[-1], sequential], ids=["lora", "dense"])
 def test_a_frozen_bias_that_the_file_does_not_know_is_refused(make, sampler, tmp_path):
     model = make()
     model.layers[0].bias.trainable = False
@@ -151,6 +215,70 @@ def test_a_frozen_bias_that_the_file_does_not_know_is_refused(make, sampler, tmp
     x, _ = data()
     found = alone.predict(x, verbose=0)
     np.testing.assert_allclose(found, model.predict(x, verbose=0), atol=1e-5)
+
+
+@pytest.mark.eager_and_compiled
+@pytest.mark.parametrize(
+    "first",
+    [
+        "predict",
+        "evaluate",
+        pytest.param("save", marks=pytest.mark.slow),  # half a minute on JAX
+        "call",
+        "goes on",
+    ],
+)
+def test_an_ensemble_keeps_an_architecture_of_its_own(first, tmp_path):
+    """LoRA of the model after sampling changes nothing in the ensemble."""
+    model, posterior = compiled(sgld()), mh.PosteriorSamples()
+    fit(model, epochs=2, callbacks=[posterior])
+    x, y = data()
+    expected = posterior.ensemble(model).predict_members(x)
+    ensemble = posterior.ensemble(model)
+    model.layers[0].enable_lora(2)
+    if first == "predict":
+        found = ensemble.predict(x, verbose=0)
+        np.testing.assert_allclose(found, expected.mean(axis=0), atol=1e-6)
+    elif first == "evaluate":
+        assert np.isfinite(ensemble.evaluate(x, y, verbose=0)).all()
+    elif first == "save":
+        ensemble.save(tmp_path / "e.keras")
+        ensemble = keras.models.load_model(tmp_path / "e.keras")
+    elif first == "call":
+        found = numpy(ensemble(x))
+        np.testing.assert_allclose(found, expected.mean(axis=0), atol=1e-6)
+    else:  # a model that is trained on, and another one of its samples
+        fit(compiled(sgld(), model), epochs=1)
+        assert len(ensemble.member.weights) == 4 < len(model.weights)
+        again = posterior.ensemble(sequential()).predict_members(x)
+        np.testing.assert_allclose(again, expected, atol=1e-6)
+    np.testing.assert_allclose(ensemble.predict_members(x), expected, atol=1e-6)
+
+
+class OneLayer(keras.Model):
+    """A model of a stranger, which Keras cannot make again: `units` is no attribute."""
+
+    def __init__(self, units):
+        super().__init__()
+        self.dense = keras.layers.Dense(units)
+        self.build((None, 3))
+
+    def build(self, input_shape):
+        self.dense.build(input_shape)
+
+    def call(self, inputs):
+        return self.dense(inputs)
+
+
+def test_an_ensemble_of_a_model_without_a_copy_says_that_it_has_changed():
+    model = OneLayer(2)
+    ensemble = mh.Ensemble(model, num_members=2)
+    expected = ensemble.predict(np.ones((4, 3)), verbose=0)
+    ensemble = mh.Ensemble(model, num_members=2)
+    model.dense.enable_lora(1)
+    assert "num_members=2" in repr(ensemble) and expected.shape == (4, 2)
+    with pytest.raises(ValueError, match="same class.*4 weights, which had 2"):
+        ensemble.predict_members(np.ones((4, 3)))
 
 
 class Broken(keras.losses.Loss):

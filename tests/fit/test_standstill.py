@@ -196,3 +196,25 @@ def test_energies_that_float32_cannot_compare():
     (message,) = told(compiled(sampler), "float32 spacing", epochs=2)
     assert "temperature 1." in message
     assert told(compiled(rsgld(0.01)), "float32 spacing", epochs=2) == []
+
+
+def rates_of(rates, weight_by=None, kind=mh.SGLD):
+    """The warnings of samples with these rates, one for each epoch."""
+    model = compiled(kind(rates[0], train_size=TRAIN_SIZE, seed=0))
+    schedule = keras.callbacks.LearningRateScheduler(lambda epoch: rates[epoch])
+    first = TRAIN_SIZE // BATCH_SIZE  # steps of the first epoch
+    posterior = mh.PosteriorSamples(burn_in=first, every=2, weight_by=weight_by)
+    callbacks = [schedule, posterior]
+    return told(model, "learning rate fell", epochs=len(rates), callbacks=callbacks)
+
+
+def test_a_rate_that_ends_near_zero_is_told():
+    down = list(1e-3 * 0.5 * (1 + np.cos(np.linspace(0.0, 3.1, 8))))
+    (message,) = rates_of(down)
+    assert "samples, from" in message and 'weight_by="learning_rate"' in message
+    assert rates_of(down, weight_by="learning_rate") == []
+    assert rates_of([1e-3, *[1e-10] * 7]) != []
+    assert rates_of([1e-3, *[1e-5] * 7]) == []  # optimise, then sample
+    assert rates_of([max(rate, 1e-4) for rate in down]) == []
+    assert rates_of([*down[:4], *down[:4]]) == []  # a cycle begins again
+    assert rates_of(down, kind=mh.IVON) == []  # each step draws anew
