@@ -62,3 +62,8 @@ def model_in_file(optimizer: keras.optimizers.Optimizer) -> keras.Model | None:
         if isinstance(part, keras.Model) and getattr(part, "optimizer", 0) is optimizer:
             return part
     return None
+
+
+def loaded_parts() -> set[int]:
+    """Return the `id`s of what Keras has loaded from the file that it reads."""
+    return next(from_file("visited_saveables"), set())
