@@ -218,7 +218,7 @@ def _opened(directory: PathLike) -> Store:
         raise ValueError(
             "Argument `directory` must be a folder with samples that "
             "`mh.PosteriorSamples(directory=...)` kept. Received: "
-            f"directory={store.directory!r}, which has none."
+            f"directory={os.fspath(directory)!r}, which has none."
         )
     return store
 

@@ -171,7 +171,7 @@ class TestRefused:
 
     def test_another_model(self):
         posterior, *_ = trained(epochs=2)
-        with pytest.raises(ValueError, match="`model` must be the model that was"):
+        with pytest.raises(ValueError, match="`model` must not be of another model"):
             mh.swag(posterior, sequential())
 
     def test_weights_that_are_not_finite(self):

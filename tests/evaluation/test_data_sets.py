@@ -159,7 +159,6 @@ def sampled_head(*data):
         members=4,
         num_chains=2,
         num_steps=4,
-        burn_in=2,
         progress=False,
     )
     return made.predict(arrays()[0], verbose=0)

@@ -37,3 +37,26 @@ def test_the_samplers_have_that_variance(name):
     assert abs(np.mean(squares) - expected) < 4.0 * error
     # Without its noise term the formula would be far away.
     assert closed_form(rate, momentum, 0.0) < 0.65 * expected
+
+
+@pytest.mark.parametrize(("pull", "left"), [(0.3, 0.65), (0.1, 0.30), (0.03, 0.10)])
+def test_shuffled_epochs_leave_a_share_of_the_noise(pull, left):
+    """Batches of one epoch share no example: their noise cancels over the epoch.
+
+    SGLD at T = 0 with 10 batches an epoch; the table of energy_and_units.md.
+    """
+    size, batch, chains = 200, 20, 500
+    rng = np.random.default_rng(0)
+    gradients = rng.normal(size=size)
+    gradients -= gradients.mean()
+    position, squares = np.zeros(chains), []
+    for epoch in range(int(40 / pull)):
+        order = np.argsort(rng.random((chains, size)), axis=1)
+        noise = gradients[order].reshape(chains, -1, batch).mean(axis=2)
+        for drawn in noise.T:
+            position = position - pull * position - drawn
+            if epoch >= 10 / pull:
+                squares.append(np.mean(position**2))
+    share = (size - batch) / (size - 1.0) / batch
+    independent = share * np.mean(gradients**2) / (2.0 * pull * (1.0 - pull / 2.0))
+    assert np.mean(squares) / independent == pytest.approx(left, rel=0.06)

@@ -112,7 +112,7 @@ def test_compiled_steps_draw_the_same_batches(name):
 @for_torch
 @pytest.mark.parametrize("replacement", [False, True])
 def test_a_traced_step_computes_the_same_indices(replacement):
-    from keras_mhmcmc._backend.torch import host
+    from keras_mhmcmc._backend.torch import core
 
     uniforms = ops.convert_to_tensor(
         np.random.default_rng(1).random((8, 5)).astype("float32")
@@ -120,7 +120,7 @@ def test_a_traced_step_computes_the_same_indices(replacement):
     for train_size in (67, 1000, 2**30 - 35):
         arguments = (uniforms, train_size, min(train_size, 64), replacement)
         expected = batches.draw_batches(*arguments)
-        with host.tracing():
+        with core.tracing():
             found = batches.draw_batches(*arguments)
         assert_same(ops.convert_to_numpy(found), ops.convert_to_numpy(expected))
 

@@ -106,14 +106,3 @@ def test_replica_exchange_refuses_a_beta_that_adapts():
             log_density=lambda x: -0.5 * ops.square(x),
             num_steps=10,
         )
-
-
-@pytest.mark.parametrize(("chains", "draws"), [(1, 50), (3, 3)])
-def test_a_summary_of_too_little_says_so(chains, draws):
-    pytest.importorskip("arviz")
-    values = np.random.default_rng(0).normal(size=(chains, draws))
-    with pytest.warns(UserWarning, match="R-hat") as caught:
-        table = mh.diagnostics.summary({"x": values})
-    assert len(caught) == 1
-    assert np.isnan(table["r_hat"]).all()
-    assert np.isfinite(table["ess_bulk"]).all() == (draws > 3)

@@ -67,7 +67,8 @@ class CompiledStep:
 
         All calls have tensors of the same shapes.
         """
-        results = self._program(*self.compile(leaves, constants, draws, number))
+        values = self.compile(leaves, constants, draws, number)
+        results = self._program(*values)
         end, last = self._ends
         return results[:end], results[end:last], results[last:]
 
