@@ -128,7 +128,7 @@ def robustness_curve(
     count, shown = len(classifiers) * len(strengths), int(verbose == 1)
     bar = keras.utils.Progbar(count, verbose=shown, unit_name="attack")
     rows: list[dict[str, Any]] = []
-    warnings: list[str] = []
+    warnings = doubts.of_units(max(strengths), limits)
     for name, classifier in classifiers.items():
         begin = time.perf_counter()
         given = objective.given_of(classifier, x, y, 0.0, limits, member)

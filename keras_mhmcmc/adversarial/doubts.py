@@ -28,8 +28,23 @@ from keras_mhmcmc.evaluation.checks import Limits
 
 LEVEL = 0.01  # of the tests
 SQUARE_GAIN = 0.002  # AutoAttack's tolerance for what only Square misleads
+SMALL_SHARE = 1 / 255  # of the range of the inputs, for a largest strength
+BYTES = 100.0  # a range that only inputs such as pixels in [0, 255] have
 LARGEST_CHANGE = 1e-3  # of a probability between two calls, by rounding
 REPEATED = 256  # at most so many examples are attacked again, with twice the steps
+
+
+def of_units(largest: float, limits: Limits) -> list[str]:
+    """Return a sentence if the largest strength may be in units of other inputs."""
+    span = math.inf if limits is None else limits[1] - limits[0]
+    is_tiny = 0.0 < largest < SMALL_SHARE * span
+    if not is_tiny or not BYTES <= span < math.inf:
+        return []
+    return [
+        f"The largest epsilon is {largest:g} in units of the inputs, which range over "
+        f"{span:g}: 8/255 of a pixel in [0, 1] is 8 of a pixel in [0, 255]. Multiply "
+        "the epsilons by the range, if they are meant for inputs in [0, 1]."
+    ]
 
 
 class Trial(NamedTuple):

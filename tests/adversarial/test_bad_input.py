@@ -102,9 +102,11 @@ def beyond(classifier, x, epsilon, y, clip):
     return x + 0.3
 
 
-def test_an_attack_of_a_user_that_leaves_the_limits():
+def test_an_attack_of_a_user_that_leaves_the_ball_or_the_limits():
     models = {"m": linear(np.eye(2, 3), np.zeros(3))}
     y = np.zeros(len(X), int)
+    with pytest.warns(UserWarning, match="by more than epsilon=0.1.*0.3.*0.424"):
+        robustness_curve(models, X, y, [0.1], attack=beyond)
     with pytest.raises(ValueError, match=r"within.*`clip`.*\[0, 1\].*with 8 values"):
         robustness_curve(models, X + 0.4, y, [0.1], attack=beyond)
 

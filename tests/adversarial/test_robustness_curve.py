@@ -101,6 +101,16 @@ class TestRobustnessCurve:
         assert accuracies[0] == accuracies[1] != accuracies[2]
         np.testing.assert_array_equal(x, before)
 
+    def test_strengths_of_less_than_a_grey_level_are_told(self):
+        x, y, *parameters = linear_case()
+        models = {"MAP": linear(*parameters)}
+        for largest, is_told in ((8 / 255, True), (0.5, True), (1.5, False)):
+            table = robustness_curve(
+                models, 255 * x, y, [0.0, largest], clip=(0.0, 255.0)
+            )
+            told = [text for text in table.warnings if "units of the inputs" in text]
+            assert len(told) == is_told, largest
+
     def test_progress(self, capsys):
         x, y, *parameters = linear_case()
         models = {"MAP": linear(*parameters), "ensemble": linear(*parameters)}
