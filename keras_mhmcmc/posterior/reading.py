@@ -213,7 +213,8 @@ def loaded(directory: PathLike | Sequence[PathLike], truncate: bool) -> Store:
 
 def _opened(directory: PathLike) -> Store:
     """Return the samples of a folder, of which there must be some."""
-    store = Store(directory)
+    kinds = str, os.PathLike
+    store = Store(_validate.instance("directory", directory, kinds, "paths of folders"))
     if not store.records:
         raise ValueError(
             "Argument `directory` must be a folder with samples that "
