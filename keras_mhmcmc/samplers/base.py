@@ -373,36 +373,6 @@ class Diffusion(Algorithm):
         return current, Info({})
 
 
-class OverDiffusion(Algorithm):
-    """Abstract: an algorithm that changes the energy of a diffusion, its `base`.
-
-    Its state has the state of the base as first field, `base`.
-    """
-
-    base: Diffusion
-
-    @property
-    def learning_rate(self) -> Rate:  # type: ignore[override]
-        """The learning rate of the base."""
-        return self.base.learning_rate
-
-    @property
-    def temperature(self) -> Rate | None:  # type: ignore[override]
-        """The temperature of the base."""
-        return self.base.temperature
-
-    def at_temperature(
-        self, temperature: Rate, learning_rate: Rate | None = None
-    ) -> Self:
-        """Return the algorithm at another temperature, and learning rate if given."""
-        base = self.base.at_temperature(temperature, learning_rate)
-        return dataclasses.replace(self, base=base)  # type: ignore[type-var]
-
-    def point(self, state: Any) -> Position:
-        """Return the position to evaluate next."""
-        return self.base.point(state.base)
-
-
 class Density(Protocol):
     """The target of K chains at one step, and the noise of the step.
 
