@@ -1,7 +1,6 @@
 """The contour kernels against float64 oracles, exact laws and hostile energies."""
 
 import functools
-import types
 
 import numpy as np
 import pytest
@@ -13,7 +12,6 @@ from keras_mhmcmc.samplers import sghmc
 from keras_mhmcmc.samplers import sgld
 from keras_mhmcmc.samplers.parts import contour
 from keras_mhmcmc.samplers.parts import importance
-from keras_mhmcmc.sampling import loop
 from tests.oracles import contour as oracle
 from tests.oracles import steps
 from tests.support.contour_tools import settings_with
@@ -159,10 +157,13 @@ def updates(count, exponent_name="zeta", zeta=0.75, step_size=None):
         return _backend.draw(seed, number, [(1, 1)], (1, 1))
 
     start = tensor(settings_with(partitions=50).log_masses)[None]
-    program = types.SimpleNamespace(step=step, noise=noise, check=lambda state: None)
-    program.__dict__.update(constants=[], counts=(), fuse=True, record_size=50)
-    outcome = loop.run(program, (start,), loop.Plan(count, 0, count), seed=5)
-    return np.asarray(outcome.arrays[0], "float64")[0, 0]
+
+    def records(state, constants):
+        return step(state, constants, noise(5, 0), 0)[1:]
+
+    run = _backend.compile_chains(step, noise, records, 1)
+    (state,), _, _ = run((start,), [], 5, 0, count, count - 1, count)
+    return np.asarray(ops.convert_to_numpy(state), "float64")[0]
 
 
 @pytest.mark.slow_on("torch")
