@@ -29,7 +29,7 @@ ROOMS = {
     "sampling": ("sampling", 2440, 1200),
     "posterior": ("posterior", 1735, 1000),
     "ensemble": ("ensemble bayesian sklearn", 4400, 2200),
-    "parallel": ("parallel", 1055, 850),
+    "parallel": ("parallel", 1094, 850),
     "evaluation": ("evaluation diagnostics tuning", 3655, 3000),
     "extras": ("adversarial baselines plots datasets", 5425, 3700),
 }

@@ -61,7 +61,7 @@ ROOMS = [
     "sklearn",
 ]
 # Other packages that are installed with keras_mhmcmc.
-AT_THE_TOP = {"posterior": {"h5py"}, "sklearn": {"sklearn"}}
+AT_THE_TOP = {"posterior": {"h5py"}, "parallel": {"h5py"}, "sklearn": {"sklearn"}}
 # Other packages, which a function may import where it needs them.
 INSIDE_FUNCTIONS = {
     "_laws": {"scipy"},

@@ -1,12 +1,16 @@
 """First weights of chains: drawn by initializers, or taken from other networks."""
 
+import io
 import os
 import random
+import tempfile
 import zipfile
 from collections.abc import Iterator
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
+import h5py
 import keras
 import numpy as np
 from keras import ops
@@ -20,6 +24,7 @@ from keras_mhmcmc.fit.sampler import Sampler
 
 Start = StackedModel | Sequence[keras.Model | PathLike]
 
+_ENDINGS = (".keras", ".weights.h5")
 _MUST_BE = (
     "Argument `start` must be None, an `mh.ParallelChains`, or a list with a built "
     "`keras.Model`, or the path of a `.keras` or `.weights.h5` file, for each chain."
@@ -82,6 +87,7 @@ def _weights_of_each(
     reader = None
     for name, entry in zip(names, start, strict=True):
         if isinstance(entry, str | os.PathLike):
+            _check_file(name, entry)
             reader = drawn_again(model, generator) if reader is None else reader
             yield _read_weights(name, entry, reader)
         elif isinstance(entry, keras.Model):
@@ -110,14 +116,48 @@ def _read_weights(name: str, path: PathLike, reader: keras.Model) -> list[Array]
     """Return the weights in a file, by way of a model of the same architecture."""
     try:
         reader.load_weights(path)
+        # Keras reads what `reader` needs, and is silent about further layers in a file.
+        with tempfile.TemporaryDirectory() as folder:
+            own = os.path.join(folder, "own.weights.h5")
+            reader.save_weights(own)
+            counts = _count_arrays(path), _count_arrays(own)
+        if counts[0] != counts[1]:
+            raise ValueError(f"It has {counts[0]} arrays instead of {counts[1]}")
     except (KeyError, OSError, ValueError, zipfile.BadZipFile) as error:
         raise ValueError(
-            "Argument `start` must have `.keras` or `.weights.h5` files with the "
-            "weights of networks of the same architecture as `model`. Save a trained "
-            "model with `model.save('name.keras')`, or load another file yourself and "
-            f"pass the model. Received: {name}, which raises: {str(error).strip()}"
+            "Argument `start` must have files with the weights of networks of the same "
+            "architecture as `model`. For another file, load the model yourself and "
+            f"pass it. Received: {name}, which raises: {str(error).strip()}"
         ) from error
     return _current_weights(reader)
+
+
+def _count_arrays(path: PathLike) -> int:
+    """Return the number of arrays in a file that do not belong to an optimizer."""
+    if os.fspath(path).endswith(".keras"):
+        with zipfile.ZipFile(path) as archive:
+            content: Any = io.BytesIO(archive.read("model.weights.h5"))
+    else:
+        content = path
+    names: list[str] = []
+    with h5py.File(content, "r") as file:
+        file.visit(names.append)
+        arrays = [name for name in names if isinstance(file[name], h5py.Dataset)]
+    return sum(not name.startswith("optimizer/") for name in arrays)
+
+
+def _check_file(name: str, path: PathLike) -> None:
+    if not os.fspath(path).endswith(_ENDINGS):
+        raise ValueError(
+            "Argument `start` must have paths that end in `.keras` or `.weights.h5`. "
+            f"Save a trained model with `model.save('name.keras')`. Received: {name}"
+        )
+    if not Path(path).is_file():
+        raise ValueError(
+            "Argument `start` must have paths of files that exist. Save a trained "
+            "model with `model.save('name.keras')`, and check the folder: Python runs "
+            f"in {os.getcwd()!r}. Received: {name}"
+        )
 
 
 def _check_weights(name: str, values: Sequence[Array], model: keras.Model) -> None:

@@ -10,7 +10,6 @@ import keras
 import numpy as np
 import numpy.typing as npt
 
-from keras_mhmcmc import _backend
 from keras_mhmcmc import _validate
 from keras_mhmcmc import diagnostics
 from keras_mhmcmc._names import distinct
@@ -644,15 +643,3 @@ def _checked_sampler(model: keras.Model) -> Sampler | None:
             "optimizer of `mh`, such as `mh.SGHMC(...)`, or `mh.swag` on the iterates."
         )
     return None
-
-
-def _entries(model: keras.Model) -> npt.NDArray[np.float32]:
-    """Return some numbers of each trainable weight, shape (chains, numbers)."""
-    rows = []
-    for variable in model.trainable_variables:
-        array = np.asarray(_backend.host_value(variable))
-        chains = len(array) if isinstance(model, StackedModel) else 1
-        row = array.reshape(chains, -1)
-        row = row[:, :: max(row.shape[1] // _ENTRIES, 1)]
-        rows.append(row.astype("float32"))
-    return np.concatenate(rows, axis=1) if rows else np.zeros((1, 0), "float32")

@@ -224,7 +224,7 @@ class TestRefused:
     @pytest.mark.parametrize("ending", [".keras", ".weights.h5"])
     def test_a_file_that_does_not_exist_or_is_another(self, ending, tmp_path):
         path = str(tmp_path / f"no{ending}")
-        self.refuse([path, path], r"start\[0\]='.*no.*which raises")
+        self.refuse([path, path], r"files that exist.*start\[0\]='.*no")
         with open(path, "w") as file:
             file.write("nothing")
         self.refuse([path, path], r"start\[0\]='.*no.*which raises")
@@ -232,10 +232,20 @@ class TestRefused:
         (other.save if ending == ".keras" else other.save_weights)(path)
         self.refuse([path, path], r"start\[0\]='.*no.*which raises")
 
+    @pytest.mark.parametrize("ending", [".keras", ".weights.h5"])
+    @pytest.mark.parametrize("size", ["fewer", "more"])
+    def test_a_file_of_fewer_or_more_layers(self, ending, size, tmp_path):
+        def stack(depth):
+            layers = [keras.layers.Dense(4) for _ in range(depth)]
+            return keras.Sequential([keras.Input((4,)), *layers])
+
+        path = str(tmp_path / f"other{ending}")
+        other = stack(1 if size == "fewer" else 3)
+        (other.save if ending == ".keras" else other.save_weights)(path)
+        self.refuse([path, path], r"start\[0\]", stack(2))
+
     def test_another_ending(self):
-        self.refuse(
-            ["a.txt", "b.txt"], r"`.keras` or.*start\[0\]='a.txt'.*which raises"
-        )
+        self.refuse(["a.h5", "b.h5"], r"end in `.keras`.*start\[0\]='a.h5'")
 
     def test_what_is_no_network(self):
         self.refuse("a.keras", "None, an `mh.ParallelChains`, or a list")
