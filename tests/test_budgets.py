@@ -42,7 +42,6 @@ SHORT = {
     "_version.py": "tools that build the package read it",
     "_warn.py": "every room warns by it",
     "_backend/data_sizes.py": "the only file that knows data sets of three frameworks",
-    "_backend/torch/random.py": "the three backends have the same files",
     "bayesian/report.py": "the table that the call prints",
     "expansions.py": "the public names of `mh.expansions`",
     "proposals.py": "the public names of `mh.proposals`",

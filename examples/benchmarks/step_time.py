@@ -61,7 +61,7 @@ def generators(count):
         }
     import torch
 
-    from keras_mhmcmc._backend.torch.generator import rows_of
+    from keras_mhmcmc._backend.torch.random import rows_of
 
     device = "cuda" if torch.cuda.is_available() else "cpu"
     generator = torch.Generator(device)

@@ -6,11 +6,14 @@ Each function stands for something that Keras 3 does without offering it. A test
 
 import contextlib
 import inspect
+import re
+import sys
 from collections.abc import Callable
 from collections.abc import Iterator
 from collections.abc import Mapping
 from collections.abc import Sequence
 from collections.abc import Set
+from types import FrameType
 from typing import Any
 
 import keras
@@ -21,11 +24,6 @@ from keras.src.export import export_utils
 from keras.src.models.functional import Functional
 from keras.src.models.functional import operation_fn
 from keras.src.optimizers.base_optimizer import BaseOptimizer
-
-from keras_mhmcmc._backend.model_files import loaded_parts
-from keras_mhmcmc._backend.running_fit import error_leaves_fit
-from keras_mhmcmc._backend.running_fit import fitting_frame
-from keras_mhmcmc._backend.running_fit import training_model
 
 # Models.
 
@@ -228,6 +226,167 @@ def input_signature(model: keras.Model) -> list[Any]:
             f"where None is the number of examples. Received: model={model}"
         )
     return signature
+
+
+# Files of models: what they hold, and what Keras does not say while it reads them.
+
+
+def portable(config: dict[str, Any]) -> dict[str, Any]:
+    """Return a compile configuration for every backend.
+
+    Keras saves what "auto" became on the backend that saved: True on JAX. On PyTorch,
+    True compiles for minutes, and "auto" means False.
+    """
+    return config | {"jit_compile": "auto" if config.get("jit_compile") else False}
+
+
+def made_again(
+    name: str,
+    config: dict[str, Any],
+    custom_objects: dict[str, Any] | None = None,
+) -> keras.Model:
+    """Return the model of a configuration, which is the argument `name` of another one.
+
+    Raises:
+        ValueError: Keras cannot make the model. After an error of another type, Keras
+            would blame this package.
+    """
+    try:
+        return keras.saving.deserialize_keras_object(config, custom_objects)
+    except (NotImplementedError, TypeError) as error:
+        kind = config["registered_name"] or config["class_name"]
+        missing = re.findall(r"(Could not locate \w+ '([^']+)')", str(error))
+        said = str(error).splitlines()[0]
+        if missing:  # the class of a layer inside
+            said, kind = missing[0]
+        raise ValueError(
+            f"Argument `{name}` of the saved model must be a model that Keras can make "
+            "again from its configuration. Decorate its class and those of its own "
+            "layers with `@keras.saving.register_keras_serializable()`, and import "
+            "them before the file is loaded, or load it with `custom_objects={"
+            f"{kind!r}: ...}}`. Received: class {kind!r}, and the error: {said}"
+        ) from error
+
+
+def refuse_legacy_file(filepath: Any) -> None:
+    """Raise a `ValueError` for HDF5, in which the classes of a model are not found."""
+    if str(filepath).endswith((".h5", ".hdf5")):
+        raise ValueError(
+            "Argument `filepath` must end in `.keras`: in an HDF5 file this model "
+            'could not be found again. Save as "name.keras", or the weights alone '
+            'with `save_weights("name.weights.h5")`. '
+            f"Received: filepath={str(filepath)!r}"
+        )
+
+
+def model_in_file(optimizer: keras.optimizers.Optimizer) -> keras.Model | None:
+    """Return the model that Keras saves or loads together with `optimizer`, or None."""
+    for part in from_file("saveable"):
+        if isinstance(part, keras.Model) and getattr(part, "optimizer", 0) is optimizer:
+            return part
+    return None
+
+
+def loaded_parts() -> set[int]:
+    """Return the `id`s of what Keras has loaded from the file that it reads."""
+    return next(from_file("visited_saveables"), set())
+
+
+# A `fit` that runs: what Keras does not say of it, from the frames of its callers.
+
+
+def _callers() -> Iterator[FrameType]:
+    """Yield the frames of the callers, from inside."""
+    frame = inspect.currentframe()
+    while frame is not None:
+        yield frame
+        frame = frame.f_back
+
+
+def fitting_frame(model: keras.Model | None = None) -> FrameType | None:
+    """Return the frame of `model.fit` among the callers, or None.
+
+    None as `model` stands for any Keras model. Keras has no flag that says whether
+    `fit` runs: after an error in `fit`, its callbacks are not told about the end.
+    """
+    for caller in _callers():
+        if caller.f_code.co_name == "fit":
+            fitted = caller.f_locals.get("self")
+            if isinstance(fitted, keras.Model) and (model is None or fitted is model):
+                return caller
+    return None
+
+
+def is_fitting() -> bool:
+    """Return whether the `fit` of any Keras model runs."""
+    return fitting_frame() is not None
+
+
+def error_leaves_fit() -> bool:
+    """Return whether an exception is on its way out of the `fit` that runs.
+
+    Keras finalizes the optimizer in a `finally` on JAX. An exception that the caller of
+    `fit` is handling is another one.
+    """
+    error = sys.exception()
+    trace = None if error is None else error.__traceback__
+    frame = fitting_frame()
+    while trace is not None and trace.tb_frame is not frame:
+        trace = trace.tb_next
+    return trace is not None
+
+
+_DATA = ("x", "y", "sample_weight", "class_weight", "shuffle")
+
+
+def fitted_data(model: keras.Model) -> dict[str, Any] | None:
+    """Return the arguments of a `model.fit` that runs, as far as they are data.
+
+    Keras gives its callbacks and its optimizer no data. After `validation_split` these
+    are the part for training. Return None if there is no `fit`.
+    """
+    frame = fitting_frame(model)
+    return None if frame is None else {name: frame.f_locals[name] for name in _DATA}
+
+
+def data_of_step() -> Any:
+    """Return the mini-batch of the training step that runs, None outside of one."""
+    for caller in _callers():
+        code = caller.f_code
+        is_model = isinstance(caller.f_locals.get("self"), keras.Model)
+        if is_model and code.co_name == "train_step":
+            return caller.f_locals[code.co_varnames[1]]
+    return None
+
+
+def training_model(optimizer: keras.optimizers.Optimizer) -> keras.Model | None:
+    """Return the Keras model whose training step runs with `optimizer`.
+
+    Keras does not tell an optimizer about its model, and a sampler has to see the loss
+    that the model was compiled with. The only link is the training step of the model:
+    it calls `scale_loss` and `apply`, and is then further up the stack. Keras' loss
+    scaling may stand between them. Return None in a custom training loop. A model has
+    no `optimizer` until it is compiled, and its own methods may be among the callers.
+    """
+    for caller in _callers():
+        model = caller.f_locals.get("self")
+        if isinstance(model, keras.Model):
+            used = getattr(model, "optimizer", None)
+            if isinstance(used, keras.optimizers.LossScaleOptimizer):
+                used = used.inner_optimizer
+            if used is optimizer:
+                return model
+    return None
+
+
+def from_file(name: str) -> Iterator[Any]:
+    """Yield a local variable of the functions of Keras that save or load, from inside.
+
+    They walk from a model to its parts, and do not tell a part about the model.
+    """
+    for caller in _callers():
+        if name in caller.f_locals and "visited_saveables" in caller.f_locals:
+            yield caller.f_locals[name]
 
 
 # The training step.

@@ -17,8 +17,7 @@ from keras_mhmcmc.samplers.parts import tensors
 pytestmark = pytest.mark.eager_and_compiled
 
 BACKEND = keras.backend.backend()
-FILE = "generator" if BACKEND == "torch" else "random"
-draws = importlib.import_module(f"keras_mhmcmc._backend.{BACKEND}.{FILE}")
+draws = importlib.import_module(f"keras_mhmcmc._backend.{BACKEND}.random")
 on_torch_alone = pytest.mark.skipif(
     BACKEND != "torch", reason="elsewhere one generator makes these"
 )

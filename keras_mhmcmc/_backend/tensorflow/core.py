@@ -7,7 +7,7 @@ import math
 import tensorflow as tf
 
 from keras_mhmcmc._backend import plain
-from keras_mhmcmc._backend.running_fit import data_of_step
+from keras_mhmcmc._backend.keras_internals import data_of_step
 from keras_mhmcmc._backend.xla import total
 
 __all__ = [

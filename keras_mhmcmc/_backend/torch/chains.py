@@ -14,10 +14,10 @@ from keras_mhmcmc._backend.torch.compiled import can_compile
 from keras_mhmcmc._backend.torch.core import is_tracing
 from keras_mhmcmc._backend.torch.core import read
 from keras_mhmcmc._backend.torch.core import write
-from keras_mhmcmc._backend.torch.generator import SeedsOnHost
-from keras_mhmcmc._backend.torch.generator import rows_of
-from keras_mhmcmc._backend.torch.generator import shaped
 from keras_mhmcmc._backend.torch.operands import WithArrays as with_arrays
+from keras_mhmcmc._backend.torch.random import SeedsOnHost
+from keras_mhmcmc._backend.torch.random import rows_of
+from keras_mhmcmc._backend.torch.random import shaped
 
 __all__ = [
     "ChainTrainer",

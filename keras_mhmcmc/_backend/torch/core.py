@@ -9,7 +9,7 @@ import torch
 from keras import tree
 
 from keras_mhmcmc._backend import plain
-from keras_mhmcmc._backend.torch.generator import Normals
+from keras_mhmcmc._backend.torch.random import Normals
 
 __all__ = [
     "LossObserver",
