@@ -13,8 +13,9 @@ import numpy as np
 from keras import ops
 
 from keras_mhmcmc import _validate
+from keras_mhmcmc._types import SupportsArray
 
-_STRUCTURES = (Mapping, list, tuple, str, bytes, memoryview)
+_STRUCTURES = Mapping | list | tuple | str | bytes | memoryview
 
 
 class Batch(NamedTuple):
@@ -26,13 +27,9 @@ class Batch(NamedTuple):
 
 
 def is_dataset(x: Any) -> bool:
-    """Return whether `x` is a data set that holds batches, and no structure of arrays.
-
-    Data sets are a `tf.data.Dataset`, a `DataLoader`, a `keras.utils.PyDataset`, and
-    any other iterable of batches, such as a generator.
-    """
+    """Return whether `x` is a `DataLike` that holds batches, and no arrays."""
     # As Keras does, take for arrays what NumPy can read, such as a pandas.DataFrame.
-    if isinstance(x, _STRUCTURES) or hasattr(x, "__array__"):
+    if isinstance(x, _STRUCTURES | SupportsArray):
         return False
     return isinstance(x, Iterable | keras.utils.PyDataset)
 
@@ -47,9 +44,7 @@ def batches(
 ) -> Iterator[Batch]:
     """Yield the batches of data as NumPy arrays, in their own order.
 
-    `x` has arrays in any structure, with N examples along their first axes, or is a
-    data set, with targets and batches of its own. Without `batch_size` the arrays are
-    one batch.
+    Arrays in any structure are one batch without `batch_size`.
     """
     if not is_dataset(x):
         arrays = as_arrays((x, y, sample_weight))
@@ -122,10 +117,7 @@ def peeked(x: Any, y: Any = None, *, needs_targets: bool = False) -> tuple[Any, 
 def predicted(
     predict: Callable[[Any], Any], x: Any, y: Any = None, *, needs_targets: bool = True
 ) -> tuple[Any, Any]:
-    """Return what `predict` makes of inputs, and the targets if they are needed.
-
-    The inputs of a data set are read once, one batch at a time, and the results joined.
-    """
+    """Return what `predict` makes of inputs, batch by batch, and needed targets."""
     if not is_dataset(x):
         return predict(x), y
     walk = batches(x, y, needs_targets=needs_targets)
@@ -178,8 +170,7 @@ def stream_of(
 ) -> Callable[[], Iterator[Batch]]:
     """Return a function that starts an endless stream of mini-batches, for short runs.
 
-    `batch_size`, of full mini-batches, and the `seed` of their order are for arrays
-    (N, ...). Floats have the precision of Keras.
+    `batch_size`, and the `seed` of the order, are for arrays (N, ...).
     """
     if isinstance(x, Iterator):
         raise ValueError(

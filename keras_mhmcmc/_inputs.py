@@ -48,9 +48,8 @@ def as_inputs(name: str, x: Any) -> Array:
 def as_model_inputs(name: str, x: Any, network: keras.Model) -> Inputs:
     """Return `x` as inputs that a network takes, or raise a `ValueError`.
 
-    They are an array (N, ...), also as a list of rows, or a dict, list or tuple of
-    arrays. Integers stay integers, unless the network declares inputs of another kind.
-    Other numbers become float32.
+    Integers stay integers, unless the network declares inputs of another kind. Other
+    numbers become float32.
     """
     declared = _declared(network)
     if isinstance(declared, Mapping):

@@ -131,8 +131,7 @@ class Law:
     def normals(self) -> tuple[Array, Array, Array] | None:
         """Return shares, means and deviations if the law is a mixture of normals.
 
-        Their first axis counts the components of all members. The shares of a member
-        sum to 1. Other laws return None.
+        Their first axis counts the components of all members.
         """
         return None
 

@@ -55,10 +55,7 @@ def attributes(instance: Any) -> dict[str, Any]:
 
 
 def call_text(cls: type, arguments: Mapping[str, Any]) -> str:
-    """Return the call of a constructor as text, without arguments at their defaults.
-
-    A first argument that has no default stands without its name.
-    """
+    """Return the call of a constructor as text, without arguments at their defaults."""
     parameters = inspect.signature(cls).parameters
     shown = []
     for place, name in enumerate(parameters):

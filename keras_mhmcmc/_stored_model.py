@@ -27,10 +27,7 @@ def with_callback(
     own: keras.callbacks.Callback,
     first: keras.callbacks.Callback | None = None,
 ) -> Any:
-    """Return the argument `callbacks` of a `fit`, with `own` after the user's.
-
-    `first` comes before them.
-    """
+    """Return the argument `callbacks` of a `fit`, with `first`, the user's, `own`."""
     before = [] if first is None else [first]
     if isinstance(callbacks, keras.callbacks.CallbackList):
         callbacks.callbacks[:0] = before
@@ -41,11 +38,7 @@ def with_callback(
 
 
 def check_layers(name: str, model: keras.Model) -> None:
-    """Raise a `ValueError` if a network of several members would not be each member.
-
-    A layer may carry states from one mini-batch to the next, or calls code of another
-    library, which reads its own weights and not those of a member.
-    """
+    """Raise a `ValueError` if a network of several members would not be each member."""
     layers = _backend.inner_layers(model)
     carry = [x.name for x in layers if isinstance(x, keras.layers.RNN) and x.stateful]
     if carry:
@@ -74,8 +67,7 @@ def rebuilt(
 def recipe(model: keras.Model) -> Callable[..., keras.Model]:
     """Return a function that makes new models of the architecture `model` has now.
 
-    Unlike a model from a file, they may have classes that are not registered, and
-    layers that hold any function: the new models have the same classes and functions.
+    They have the same classes and functions, which need not be registered.
     """
     known: dict[str, Any] = {}
     layers: dict[str, list[keras.layers.Layer]] = {}
@@ -148,10 +140,7 @@ def _failed(error: Exception) -> keras.Model:
 
 
 def _taken(config: dict[str, Any], kind: Any) -> dict[str, Any]:
-    """Return what the constructor of a class of the user takes of a configuration.
-
-    Keras writes `name`, `trainable` and `dtype`, which many classes do not take.
-    """
+    """Return a configuration without what the constructor of a user does not take."""
     if kind is None:
         return config
     parameters = inspect.signature(kind).parameters

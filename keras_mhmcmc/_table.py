@@ -95,8 +95,7 @@ def checked_rows(
 ) -> list[Row]:
     """Return the rows of a table as a list, or raise a `ValueError`.
 
-    Each row is a dict with the keys `texts` and `names`. It may have more keys, the
-    same ones in all rows. All values except those of `texts` are numbers.
+    Each row is a dict with the keys `texts`, and `names` and others of numbers.
     """
     is_list = isinstance(rows, list | tuple) and len(rows) > 0
     if not is_list or not all(isinstance(row, dict) for row in rows):
@@ -136,10 +135,7 @@ def number(value: float | None) -> str:
 
 
 def data_frame(rows: Sequence[Mapping[str, Any]]) -> "pandas.DataFrame":
-    """Return a list of dicts as a `pandas.DataFrame`.
-
-    If pandas is not installed, raise an `ImportError` with the remedy.
-    """
+    """Return a list of dicts as a `pandas.DataFrame`, or raise: it is not installed."""
     try:
         import pandas
     except ImportError as error:

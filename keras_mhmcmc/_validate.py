@@ -56,11 +56,7 @@ NOT_NEGATIVE = Interval(0.0)
 
 
 def number(name: str, value: Any, interval: Interval, hint: str = "") -> float:
-    """Return `value` as a float, or raise a `ValueError` if `interval` lacks it.
-
-    The interval must also hold the value rounded to float32: 1e-50 is not greater
-    than 0.
-    """
+    """Return `value` as a float, or raise: `interval` lacks it, or its float32."""
     is_number = isinstance(value, numbers.Real) and not isinstance(value, bool)
     # Half precision would overflow in a comparison with the largest number.
     plain = value.item() if isinstance(value, np.floating) else value
@@ -141,10 +137,7 @@ def _is_same(value: Any, option: Any) -> bool:
 def instance(
     name: str, value: Value, types: type | tuple[type, ...], examples: str
 ) -> Value:
-    """Return `value` if it has one of the types, or raise a `ValueError`.
-
-    `examples` says in the error what the argument must be.
-    """
+    """Return `value` if it has one of the types, or raise: it must be `examples`."""
     if not isinstance(value, types):
         raise ValueError(
             f"Argument `{name}` must be {examples}. Received: {name}={shown(value)}"
@@ -155,8 +148,7 @@ def instance(
 def array(subject: str, values: Any, dtype: str | None = "float64") -> Array:
     """Return `values` as an array of floats, or raise a `ValueError`.
 
-    `subject` begins the error, such as "Argument `x`". Text and complex numbers are
-    refused. If `dtype` is None, the array keeps its own.
+    `subject` begins the error. If `dtype` is None, the array keeps its own.
     """
     result = values
     if isinstance(values, np.ma.MaskedArray):
@@ -220,10 +212,7 @@ def batch_size(value: Any, train_size: int) -> int:
 
 
 def examples(name: str, shape: Sequence[int], model: keras.Model) -> None:
-    """Raise a `ValueError` if the model cannot take examples of an array's shape.
-
-    A subclass of `keras.Model` is not checked: it does not declare its input shape.
-    """
+    """Raise a `ValueError` if the model cannot take examples of an array's shape."""
     if not isinstance(model, keras.Sequential | keras.Function):
         return
     if len(model.inputs) != 1:

@@ -14,8 +14,8 @@ from keras_mhmcmc._stored_model import WrapperModel
 from keras_mhmcmc._stored_model import with_callback
 from keras_mhmcmc._types import Tensor
 from keras_mhmcmc.ensemble.checks import check_trains_as_keras
-from keras_mhmcmc.fit.base_options import refuse_loss_scaling
-from keras_mhmcmc.fit.base_options import refuse_other_weights
+from keras_mhmcmc.fit.arguments import refuse_loss_scaling
+from keras_mhmcmc.fit.arguments import refuse_other_weights
 from keras_mhmcmc.fit.compiled_loss import OF_LABELS
 from keras_mhmcmc.fit.compiled_loss import name_of
 from keras_mhmcmc.samplers.barker import Barker

@@ -84,7 +84,7 @@ def write_sample(weights, rounds):
     import keras
     import numpy as np
 
-    from keras_mhmcmc.posterior.record import Record
+    from keras_mhmcmc.posterior.store import Record
     from keras_mhmcmc.posterior.store import Store
 
     layers = [keras.Input((weights - 1,)), keras.layers.Dense(1)]

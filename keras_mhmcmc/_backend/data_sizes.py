@@ -7,6 +7,7 @@ from typing import Any
 import keras
 
 from keras_mhmcmc._data import is_dataset
+from keras_mhmcmc._types import SupportsArray
 
 
 def count_examples(x: Any) -> int | None:
@@ -16,7 +17,8 @@ def count_examples(x: Any) -> int | None:
     """
     if not is_dataset(x):
         leaves = keras.tree.flatten(x)
-        return _rows(leaves) if leaves and hasattr(leaves[0], "__array__") else None
+        are_arrays = leaves and isinstance(leaves[0], SupportsArray)
+        return _rows(leaves) if are_arrays else None
     if isinstance(x, keras.utils.PyDataset):
         last = x.num_batches
         return last and (last - 1) * _rows(x[0]) + _rows(x[last - 1])

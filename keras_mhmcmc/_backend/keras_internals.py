@@ -29,12 +29,9 @@ from keras.src.optimizers.base_optimizer import BaseOptimizer
 
 
 def step_outputs(model: keras.Model, x: Any, training: bool) -> Any:
-    """Return the outputs of `model` as the training or test step of Keras does.
-
-    Keras passes `training` if `call` takes it. On JAX the step runs `call` itself:
-    layers inside a subclassed model that does not pass `training` on stay in inference
-    mode. On the others they learn about `training`.
-    """
+    """Return the outputs of `model` as the training or test step of Keras does."""
+    # On JAX the step runs `call` itself: layers inside a subclassed model that does not
+    # pass `training` on stay in inference mode.
     takes_it = "training" in inspect.signature(model.call).parameters
     given = {"training": training} if takes_it else {}
     run = model.call if keras.backend.backend() == "jax" else model
@@ -42,10 +39,7 @@ def step_outputs(model: keras.Model, x: Any, training: bool) -> Any:
 
 
 def inner_layers(model: keras.Model) -> list[keras.layers.Layer]:
-    """Return `model` and its layers at any depth.
-
-    The public `model.layers` has those of the first level only.
-    """
+    """Return `model` and its layers at any depth; `model.layers` has one level only."""
     return list(model._flatten_layers())
 
 
@@ -107,11 +101,8 @@ def _of(node: Any, what: str) -> list[keras.Variable]:
 
 
 def adding_layers(model: keras.Model) -> list[str]:
-    """Return the names of the layers that add a loss of their own.
-
-    For `add_loss` the newest call tells. The public `model.losses` is empty in a step
-    on JAX, where the losses are kept elsewhere.
-    """
+    """Return the names of the layers that add a loss of their own."""
+    # The public `model.losses` is empty in a step on JAX.
     return [
         layer.name
         for layer in inner_layers(network_of(model))
@@ -155,10 +146,7 @@ def give_masks(outputs: Any, model: keras.Model, x: Any) -> None:
 
 
 def compile_arguments(model: keras.Model) -> dict[str, Any]:
-    """Return the arguments of `model.compile`, as they were given.
-
-    `get_compile_config` fails for functions and classes that are not registered.
-    """
+    """Return the arguments of `model.compile`, of which some have no configuration."""
     return model._compile_config.config
 
 
@@ -167,10 +155,7 @@ def _own_weights(layer: keras.layers.Layer) -> list[keras.Variable]:
 
 
 def changed_by_saving(model: keras.Model) -> list[keras.Variable]:
-    """Return the weights of the layers that do not save their own weights as they are.
-
-    LoRA layers save their kernel and factors as one matrix, and load factors of zero.
-    """
+    """Return the weights of layers that save others in their place, as LoRA does."""
     found = []
     for layer in inner_layers(model):
         saved: dict[str, Any] = {}
@@ -208,14 +193,8 @@ def assign_after_loading(model: keras.Model, values: Mapping[int, Any]) -> None:
 
 
 def input_signature(model: keras.Model) -> list[Any]:
-    """Return the `input_signature` with which Keras exports `model`.
-
-    Keras knows the shapes with which a subclass was built. But Keras also wants a call
-    in this process, which a model from a file does not have.
-
-    Raises:
-        ValueError: the model does not know its inputs.
-    """
+    """Return the `input_signature` with which Keras exports `model`, or raise."""
+    # Keras wants a call in this process, which a model from a file does not have.
     if isinstance(model, keras.Sequential | keras.Function):
         return export_utils.get_input_signature(model)
     signature = export_utils._infer_input_signature_from_model(model)
@@ -247,9 +226,7 @@ def made_again(
 ) -> keras.Model:
     """Return the model of a configuration, which is the argument `name` of another one.
 
-    Raises:
-        ValueError: Keras cannot make the model. After an error of another type, Keras
-            would blame this package.
+    After an error that is no `ValueError`, Keras would blame this package.
     """
     try:
         return keras.saving.deserialize_keras_object(config, custom_objects)
@@ -304,11 +281,7 @@ def _callers() -> Iterator[FrameType]:
 
 
 def fitting_frame(model: keras.Model | None = None) -> FrameType | None:
-    """Return the frame of `model.fit` among the callers, or None.
-
-    None as `model` stands for any Keras model. Keras has no flag that says whether
-    `fit` runs: after an error in `fit`, its callbacks are not told about the end.
-    """
+    """Return the frame of `model.fit`, by default of any model, or None."""
     for caller in _callers():
         if caller.f_code.co_name == "fit":
             fitted = caller.f_locals.get("self")
@@ -340,11 +313,7 @@ _DATA = ("x", "y", "sample_weight", "class_weight", "shuffle")
 
 
 def fitted_data(model: keras.Model) -> dict[str, Any] | None:
-    """Return the arguments of a `model.fit` that runs, as far as they are data.
-
-    Keras gives its callbacks and its optimizer no data. After `validation_split` these
-    are the part for training. Return None if there is no `fit`.
-    """
+    """Return the data of a `model.fit` that runs, less the `validation_split`."""
     frame = fitting_frame(model)
     return None if frame is None else {name: frame.f_locals[name] for name in _DATA}
 
@@ -360,13 +329,10 @@ def data_of_step() -> Any:
 
 
 def training_model(optimizer: keras.optimizers.Optimizer) -> keras.Model | None:
-    """Return the Keras model whose training step runs with `optimizer`.
+    """Return the Keras model whose training step runs with `optimizer`, or None.
 
-    Keras does not tell an optimizer about its model, and a sampler has to see the loss
-    that the model was compiled with. The only link is the training step of the model:
-    it calls `scale_loss` and `apply`, and is then further up the stack. Keras' loss
-    scaling may stand between them. Return None in a custom training loop. A model has
-    no `optimizer` until it is compiled, and its own methods may be among the callers.
+    Keras does not tell an optimizer about its model. But the training step calls
+    `scale_loss` and `apply`, and is then further up the stack.
     """
     for caller in _callers():
         model = caller.f_locals.get("self")
@@ -380,10 +346,7 @@ def training_model(optimizer: keras.optimizers.Optimizer) -> keras.Model | None:
 
 
 def from_file(name: str) -> Iterator[Any]:
-    """Yield a local variable of the functions of Keras that save or load, from inside.
-
-    They walk from a model to its parts, and do not tell a part about the model.
-    """
+    """Yield a local variable of the functions of Keras that save or load."""
     for caller in _callers():
         if name in caller.f_locals and "visited_saveables" in caller.f_locals:
             yield caller.f_locals[name]
@@ -395,8 +358,7 @@ def from_file(name: str) -> Iterator[Any]:
 def return_values(optimizer: keras.optimizers.Optimizer) -> None:
     """Give the variables of `optimizer` and its model their values on JAX.
 
-    Between the steps of an epoch Keras keeps the values elsewhere, until a callback
-    asks for its model.
+    Between the steps of an epoch Keras keeps the values elsewhere.
     """
     if keras.backend.backend() != "jax":
         return
@@ -407,11 +369,7 @@ def return_values(optimizer: keras.optimizers.Optimizer) -> None:
 
 @contextlib.contextmanager
 def values_kept(model: keras.Model) -> Iterator[None]:
-    """Give the variables of `model` their values again after an error on JAX.
-
-    There `predict` and `evaluate` take them out, and put them back at their end. What
-    training gives away is lost.
-    """
+    """Undo that `predict` and `evaluate` take values out, after an error on JAX."""
     variables = [*model.variables, *model.metrics_variables]
     values = [variable._value for variable in variables]
     try:
@@ -426,10 +384,9 @@ def values_kept(model: keras.Model) -> Iterator[None]:
 
 
 def put_back_values() -> None:
-    """Give the model of the `fit` that runs its values again after an error on JAX.
+    """Give the model of a `fit` its values again if its first step fails on JAX.
 
-    Keras hands them over to the first step. If this step cannot be traced, nobody has
-    used them, and Keras forgets them: the model would be of no use any more.
+    If the step cannot be traced, nobody has used them, and Keras forgets them.
     """
     frame = fitting_frame()
     if frame is None or keras.backend.backend() != "jax" or not error_leaves_fit():
@@ -448,20 +405,13 @@ def put_back_values() -> None:
 
 
 def record_loss(model: keras.Model, loss: Any, examples: Any) -> None:
-    """Add the loss of a mini-batch to the mean that `model` logs as "loss".
-
-    `examples` is their number, or a tensor of it. The metric is the first one of the
-    public `metrics`, unless a subclass changes the list.
-    """
+    """Add the loss of a mini-batch to the mean that `model` logs as "loss"."""
+    # It is the first one of the public `metrics`, unless a subclass changes the list.
     model._loss_tracker.update_state(loss, sample_weight=examples)
 
 
 def compiled_losses(model: keras.Model) -> list[tuple[keras.losses.Loss, float]]:
-    """Return the losses of a compiled model, or of chains, and the weight of each.
-
-    The public `model.loss` has what the user gave. Keras makes `Loss` objects of it
-    when it builds the model before the first step.
-    """
+    """Return the losses that a built model makes of `model.loss`, and their weights."""
     compiled = network_of(model)._compile_loss
     if compiled is None or not compiled.built:
         return []
@@ -477,10 +427,9 @@ def compile_key(model: keras.Model) -> Any:
 
 
 class BuiltBeforeSteps:
-    """A part of a `keras.Model` whose variables are there before its first step.
+    """A model that on TensorFlow is built before its first step is traced.
 
-    On TensorFlow, Keras builds a model, its loss and its metrics in the step that it
-    traces. A step that evaluates the model in a `keras.StatelessScope` cannot.
+    A step that evaluates the model in a `keras.StatelessScope` cannot build it.
     """
 
     def _maybe_symbolic_build(
@@ -497,22 +446,23 @@ class BuiltBeforeSteps:
 
 
 class TrainerHooks(BuiltBeforeSteps):
-    """A part of a `keras.Model` that trains several models of one architecture.
-
-    Before its first step, Keras' trainer builds the metrics and the optimizer of the
-    model, and after `evaluate` it puts the logs in order, both in private methods. A
-    subclass has `template`, the compiled model of that architecture, the method
-    `build_for_training()`, which builds metrics and the optimizer, and `log_names()`,
-    in the order of `evaluate`.
-    """
+    """A model that trains several models of the architecture of `template`."""
 
     template: keras.Model
-    build_for_training: Callable[[], None]
-    log_names: Callable[[], list[str]]
+    build_for_training: Callable[[], None]  # the metrics and the optimizer
+    log_names: Callable[[], list[str]]  # in the order of `evaluate`
 
     def _symbolic_build(self, iterator: Any = None, data_batch: Any = None) -> None:
         self.template._symbolic_build(iterator=iterator, data_batch=data_batch)
         self.build_for_training()
+
+    def train_step(self, *given: Any) -> Any:
+        """Train all chains by one step."""
+        return self._step(*given, training=True)
+
+    def test_step(self, *given: Any) -> Any:
+        """Evaluate all chains on one batch."""
+        return self._step(*given, training=False)
 
     def compile_steps(self, is_wanted: bool) -> None:
         """Let training steps be compiled by the backend, if Keras does not do it."""
@@ -526,27 +476,18 @@ class TrainerHooks(BuiltBeforeSteps):
 
 
 def layout_of(variable: keras.Variable) -> Any:
-    """Return the layout of a variable over devices, or None.
-
-    Keras 3.10 has no layouts on PyTorch and TensorFlow.
-    """
+    """Return the layout of a variable over devices, or None."""
     return getattr(variable, "_layout", None)
 
 
 def stored_value(variable: keras.Variable) -> Any:
-    """Return the tensor of a variable, also inside a `keras.StatelessScope`.
-
-    The public `value` is that of the scope. Without a tensor it makes a new one.
-    """
+    """Return the tensor of a variable; in a `StatelessScope`, `value` is another."""
     return variable._value
 
 
 @contextlib.contextmanager
 def any_number_of_rows(variables: Sequence[keras.Variable]) -> Iterator[None]:
-    """Let stacked variables hold the values of some of the chains, in a scope.
-
-    `Variable.assign` compares shapes, and the first one is the number of all chains.
-    """
+    """Let stacked variables take the values of some of the chains, in a scope."""
     shapes = [variable._shape for variable in variables]
     for variable, shape in zip(variables, shapes, strict=True):
         variable._shape = (None, *shape[1:])
@@ -569,10 +510,9 @@ _WRITERS = (
 
 @contextlib.contextmanager
 def writable_optimizer(optimizer: keras.optimizers.Optimizer) -> Iterator[None]:
-    """Let an optimizer obey a `keras.StatelessScope` on TensorFlow, in a scope.
+    """Let an optimizer write to Keras variables on TensorFlow, in a scope.
 
-    There, Keras' optimizers write to `tf.Variable`s directly, and refuse the public
-    `stateless_apply`. The methods of the base class write to Keras variables.
+    So it obeys a `keras.StatelessScope`. By itself it refuses `stateless_apply`.
     """
     for name in _WRITERS:
         method = getattr(BaseOptimizer, name).__get__(optimizer)
@@ -589,10 +529,9 @@ def writable_optimizer(optimizer: keras.optimizers.Optimizer) -> Iterator[None]:
 
 @contextlib.contextmanager
 def any_memory_format() -> Iterator[None]:
-    """Let Keras' convolutions on PyTorch take tensors that stand for many chains.
+    """Let Keras' convolutions run under `torch.func.vmap`, in a scope.
 
-    They ask whether their operands lie in memory with the channels last. A tensor
-    inside `torch.func.vmap` has no answer.
+    They ask how their operands lie in memory, and a tensor in there has no answer.
     """
     from keras.src.backend.torch import nn
 

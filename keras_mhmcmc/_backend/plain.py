@@ -41,10 +41,7 @@ class LossObserver:
         self._loss = loss
 
     def take(self, gradients):
-        """Return the loss of the step with these gradients, or None.
-
-        Each loss is handed out once.
-        """
+        """Return the loss of the step with these gradients, or None, and forget it."""
         loss, self._loss = self._loss, None
         return loss
 
@@ -77,10 +74,7 @@ def write(variables, values):
 
 
 def write_copies(variables, sources):
-    """Assign copies of the values of `sources`.
-
-    On JAX the next step would donate a shared buffer twice.
-    """
+    """Assign copies, since on JAX the next step would donate a shared buffer twice."""
     write(variables, [ops.copy(source.value) for source in sources])
 
 
@@ -100,10 +94,9 @@ def with_examples(step, has_chains):
 
 
 def steps_if(condition, step, variables):
-    """Run `step()`, which assigns `variables`, if `condition` holds, and return True.
+    """Run `step()` if `condition` holds, and return True; or leave that to the caller.
 
-    Or do nothing and return False: the caller then selects between old and new values,
-    which costs nothing in a compiled step.
+    In a compiled step it costs nothing to select between old and new values.
     """
     return False
 
@@ -168,10 +161,7 @@ def wrapped_product(x, factor, constant=0):
 
 
 def constant(values, dtype, like):
-    """Return a tuple of numbers, or a range, as a tensor on the device of `like`.
-
-    Nobody may write to it.
-    """
+    """Return numbers as a tensor on the device of `like`, to which nobody writes."""
     return ops.convert_to_tensor(list(values), dtype)
 
 
@@ -220,10 +210,9 @@ def count_processes():
 
 
 def check_processes(gradients, variables, seeds):
-    """Raise a `ValueError` if processes do not move the same chain in the same way.
+    """Raise a `ValueError` if gradients or variables of the processes differ.
 
-    Gradients and variables must be equal in all of them. `seeds`, a variable or None,
-    gets the value of the first process.
+    `seeds`, a variable or None, gets the value of the first process.
     """
 
 

@@ -51,9 +51,8 @@ def name_of(loss: Any) -> str:
 
 
 def _own_name(loss: Any) -> str:
-    if isinstance(loss, str):
-        return loss
-    return getattr(loss, "__name__", type(loss).__name__)
+    is_name = isinstance(loss, str)
+    return loss if is_name else getattr(loss, "__name__", type(loss).__name__)
 
 
 def missing(name: str) -> str:
@@ -66,11 +65,7 @@ def missing(name: str) -> str:
 
 
 def check_is_mean(model: keras.Model) -> None:
-    """Raise a `ValueError` if a loss of `model` is not a mean over the batch.
-
-    With a sum, or with one number for each example, energy and gradient would be too
-    large by a factor: the number of examples in a batch.
-    """
+    """Raise a `ValueError` if a loss of `model` is not a mean over the batch."""
     for loss in keras.tree.flatten(model.loss):
         is_loss = isinstance(loss, keras.losses.Loss)
         if is_loss and loss.reduction in ("sum", "none", None):
@@ -151,11 +146,7 @@ def refuse_parts(found: list[str]) -> None:
 
 
 def found_size(model: keras.Model | None, x: Any, *, is_of_examples: bool) -> int:
-    """Return N for the data `x` that `model` is fitted to.
-
-    N counts the terms of the loss: with a mean over the positions of an example, it is
-    a multiple of the number of examples.
-    """
+    """Return N for the data `x` that `model` is fitted to: the terms of the loss."""
     count = _backend.count_examples(x)
     reason = "no data tell the number of examples"
     if model is not None and count:
@@ -171,11 +162,7 @@ def found_size(model: keras.Model | None, x: Any, *, is_of_examples: bool) -> in
 
 
 def terms_of_an_example(model: keras.Model) -> set[int] | None:
-    """Return how many terms of the loss an example may have; None: it is not known.
-
-    One number is sure, of cross-entropies, the mean squared error and the `mh.losses`
-    of one output. With a mask it depends on the data.
-    """
+    """Return how many terms of the loss an example may have; None: it is not known."""
     shapes, losses = _output_shapes(model), keras.tree.flatten(model.loss)
     if shapes is None:
         return None
@@ -218,9 +205,8 @@ def _network_of(model: keras.Model) -> keras.Model:
 def warn_of_sum(model: keras.Model) -> None:
     """Warn if the compiled loss of `model` doubles when the examples are doubled.
 
-    A function that returns one number for a mini-batch hides from Keras whether it is
-    a mean or a sum. The check needs targets in an array, and one output of known shape.
-    Losses of Keras give one number for each example, or `check_is_mean` refuses them.
+    The check needs targets in an array, and one output of known shape. `check_is_mean`
+    knows the losses of Keras.
     """
     losses, y = _backend.compiled_losses(model), fitted_targets(model)
     shape, given = output_shape(model), keras.tree.flatten(model.loss)
@@ -262,11 +248,7 @@ def _is_of_keras(given: Any) -> bool:
 def constant_loss(
     model: keras.Model, batches: Sequence[_data.Batch] | None = None
 ) -> float | None:
-    """Return the mean loss of the best constant prediction, None if it is not known.
-
-    It is known for one output with a loss of Keras for classes or regressions, or a
-    loss of `mh.losses`, where the data of `fit` can be read a second time.
-    """
+    """Return the mean loss of the best constant prediction, None if it is not known."""
     data, losses = _backend.fitted_data(model), _backend.compiled_losses(model)
     shape = output_shape(model)
     if data is None or any(
@@ -331,11 +313,7 @@ def mean_loss(model: keras.Model, outputs: Any, y: Any, weights: Any = None) -> 
 
 
 def _constant(loss: Any, y: Array, shape: tuple[int, ...]) -> Array | None:
-    """Return the best outputs that are the same for all examples, or None.
-
-    `loss` is that of the only output, as given to `compile`, and `shape` that of the
-    output of one example.
-    """
+    """Return the best outputs that are the same for all examples, or None."""
     name = name_of(loss)
     if isinstance(loss, Likelihood):
         return loss.constant(y).reshape(shape)
@@ -356,10 +334,7 @@ def _constant(loss: Any, y: Array, shape: tuple[int, ...]) -> Array | None:
 
 
 class FullLoss:
-    """The mean loss of all of the data in inference mode, compiled once for a model.
-
-    What layers add to the loss counts, as in `fit`.
-    """
+    """The mean loss of all of the data in inference mode, compiled once for a model."""
 
     def __init__(self) -> None:
         self._key: tuple[Any, ...] = (None, None)  # the model, and its `compile`
@@ -413,10 +388,7 @@ def _variables(model: keras.Model) -> list[keras.Variable]:
 
 
 def _loss_of(model: keras.Model) -> Callable[..., Tensor]:
-    """Return the loss of a mini-batch as a function of (values, x, y, sample weight).
-
-    It changes no variable: what metrics and layers write stays in a scope.
-    """
+    """Return the loss of a mini-batch, which changes no variable."""
 
     def loss(values: Any, x: Any, y: Any, sample_weight: Any) -> Tensor:
         mapping = zip(_variables(model), values, strict=True)

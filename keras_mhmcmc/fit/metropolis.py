@@ -84,10 +84,7 @@ class MetropolisSampler(Sampler):
         return ops.convert_to_numpy(self.slots.pending)
 
     def _holds_proposal(self) -> Array:
-        """Return whether the model holds a proposal, of each chain.
-
-        Where a refresh is pending it holds the state, or what somebody else has set.
-        """
+        """Return whether the model holds a proposal of each chain, and no state."""
         return ~np.isin(self._pending(), (acceptance.NOTHING, acceptance.REFRESH))
 
     def _values(self) -> list[Tensor]:

@@ -1,4 +1,6 @@
-"""Chains whose samples are none of the posterior: they ran away, stood still, drifted.
+"""What the callback that keeps samples watches: the data of a `fit`, and its chains.
+
+Samples of chains that ran away, stood still or drifted are none of the posterior.
 
 A network that ignores its inputs can predict the mean of the targets, or the
 frequencies of the classes. A chain with a larger loss has run away, or has not come
@@ -22,15 +24,16 @@ import numpy.typing as npt
 from keras import ops
 
 from keras_mhmcmc import _backend
+from keras_mhmcmc import _data
 from keras_mhmcmc._stored_model import StackedModel
 from keras_mhmcmc._types import Array
 from keras_mhmcmc._warn import warn
 from keras_mhmcmc.fit import compiled_loss
-from keras_mhmcmc.fit import data_watch
 from keras_mhmcmc.fit.sampler import Sampler
 from keras_mhmcmc.fit.watch import Once
 from keras_mhmcmc.fit.watch import tell
 from keras_mhmcmc.fit.watch import text_of
+from keras_mhmcmc.losses import Likelihood
 from keras_mhmcmc.priors import Prior
 
 _IN_A_ROW = 3  # samples above the limit that are told while `fit` runs
@@ -46,19 +49,21 @@ _ROUNDING = 1e-6
 # this many standard errors of their means, if epochs were independent, and by more than
 # this share of itself, since epochs are not. Fewer epochs show no trend. An energy that
 # falls is usual while few samples are kept early, and has to fall more.
-_ERRORS, _RISE, _FALL, _FEWEST_EPOCHS = 5.0, 0.2, 0.5, 9
+_ENERGY_ERRORS, _RISE, _FALL, _FEWEST_EPOCHS = 5.0, 0.2, 0.5, 9
 # A rate that ends near 0: it never rose over the samples, and the last one has at most
 # this share of the first one's rate, or of the rate at which the run began.
 _LAST_RATE, _LEAST_RATE, _FEWEST_SAMPLES = 0.01, 1e-6, 4
 _DESCENT = 0.05  # a fall in each of fewer epochs of a new chain, as a share of it
 
+# Smallest last mini-batch of an epoch, as a share of the others. A smaller one widens
+# what a Metropolis-Hastings sampler samples (`docs/gotchas.md`).
+_FULL = 0.75
+_TOLERANCE = 0.05  # of the mean weight, which is 1 if the data count once
+_WEIGHT_ERRORS = 4.0  # standard errors of the mean over the first mini-batches
+
 
 class SampleWatch:
-    """The samples of a `fit` with a sampler, and the energies of its epochs.
-
-    `open` looks at the weights before the first step, `begin` at the first mini-batch,
-    and `end_epoch` and `end` warn.
-    """
+    """The samples of a `fit` with a sampler, and the energies of its epochs."""
 
     def __init__(self) -> None:
         # Losses, (chains,): of the first mini-batch of the chain, the lowest of an
@@ -88,10 +93,7 @@ class SampleWatch:
     def begin(
         self, model: keras.Model, sampler: Sampler, is_new: bool, is_unburnt: bool
     ) -> None:
-        """Look at the first mini-batch of a `fit`.
-
-        `is_new`: the chain begins. `is_unburnt`: and no burn-in was asked for.
-        """
+        """Look at the first mini-batch of a `fit`, and of the chain if `is_new`."""
         self._looks_at_data, self._is_unburnt = True, is_unburnt
         self._rates = [_rate_of(sampler)]
         if is_new or self._first is None:
@@ -101,16 +103,13 @@ class SampleWatch:
     def excess(
         self, model: keras.Model, sampler: Sampler, is_sample: bool = True
     ) -> list[float] | None:
-        """Return how far each chain is above the limits, nats an example.
-
-        The loss is the mean over the epoch so far. None: the loss is not known.
-        """
+        """Return how far each chain is above the limits, nats an example, if known."""
         if is_sample:
             self._rates.append(_rate_of(sampler))
         if self._looks_at_data:
             self._looks_at_data = False
             batches = compiled_loss.first_batches(model)
-            data_watch.check_weights(model, batches)
+            check_weights(model, batches)
             self._constant = compiled_loss.constant_loss(model, batches)
         losses = _mean_losses(model, sampler)
         if losses is None or self._first is None:
@@ -157,10 +156,7 @@ class SampleWatch:
         records: Sequence[Any],
         is_kept: bool,
     ) -> None:
-        """Look at an epoch: `is_kept` says whether it has a kept sample.
-
-        `records` are those of all samples.
-        """
+        """Look at an epoch: `is_kept` says whether it has one of the kept samples."""
         energy = diagnostics.get("energy", math.nan)
         if is_kept and np.isfinite(energy):
             self._energies.append(energy)
@@ -222,7 +218,7 @@ class SampleWatch:
         early, late = energies[:third], energies[-third:]
         start, rise = early.mean(), late.mean() - early.mean()
         # Of differences of neighbours, which a trend hardly changes.
-        noise = _ERRORS * np.std(np.diff(energies)) / third**0.5
+        noise = _ENERGY_ERRORS * np.std(np.diff(energies)) / third**0.5
         facts |= {"early": start, "late": late.mean()}
         if rise > max(noise, _RISE * abs(start)) and late.min() > early.max():
             tell("rise", **facts)
@@ -258,11 +254,7 @@ def are_above(records: Sequence[Any], chains: int) -> npt.NDArray[np.bool_]:
 
 
 def tell_of_left_out(is_above: npt.NDArray[np.bool_], what: str) -> None:
-    """Warn of samples, or of chains, that are left out.
-
-    Raises:
-        NoSampleError: none is left.
-    """
+    """Warn of samples or chains that are left out, or raise: none is left."""
     if not is_above.any():
         return
     found = text_of("left out", above=is_above.sum(), count=is_above.size, what=what)
@@ -272,11 +264,8 @@ def tell_of_left_out(is_above: npt.NDArray[np.bool_], what: str) -> None:
 
 
 def _mean_losses(model: keras.Model, sampler: Sampler) -> Array | None:
-    """Return the mean loss of each chain in this epoch so far, shape (chains,).
-
-    Between its steps a Metropolis-Hastings sampler evaluates proposals, and Keras
-    averages their losses. The energies are those of the states.
-    """
+    """Return the mean loss of each chain in this epoch so far, shape (chains,)."""
+    # Keras averages the losses of proposals, too. The energies are those of states.
     if sampler.algorithm.traits.compares_batches:
         energy = sampler.chain_diagnostics().get("energy")
         if energy is None:
@@ -294,10 +283,7 @@ def _mean_losses(model: keras.Model, sampler: Sampler) -> Array | None:
 
 
 def _prior_energies(sampler: Sampler, weights: Sequence[keras.Variable] = ()) -> Array:
-    """Return -log of a Gaussian prior of each chain, nats, (chains,).
-
-    By default it is that of the states; otherwise that of the `weights` of a model.
-    """
+    """Return -log prior, nats, (chains,), of the states or the `weights` of a model."""
     energies = np.zeros(sampler.num_chains or 1)
     if not isinstance(sampler.prior, Prior):
         return energies
@@ -318,10 +304,9 @@ def _slack(model: keras.Model, sampler: Sampler) -> float:
 
 
 def _warn_of_lag(model: keras.Model, training: float) -> None:
-    """Warn if a model has a much larger loss in inference than in training, nats.
+    """Warn if the moving statistics of batch normalisation lag behind the weights.
 
-    The moving statistics of batch normalisation may lag behind the weights. Several
-    chains, several losses and data that can be read only once are left alone.
+    Several chains, several losses and data that can be read only once are left alone.
     """
     kind = keras.layers.BatchNormalization
     layers = _backend.inner_layers(model)
@@ -334,3 +319,134 @@ def _warn_of_lag(model: keras.Model, training: float) -> None:
         if inference > _FACTOR * training + _NATS:
             losses = {"training": training, "inference": inference}
             tell("lag", layers=", ".join(layers[:5]), **losses)
+
+
+class FitSizes(Once):
+    """A comparison of the sizes of a sampler with the examples that `fit` uses."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._batch: int | None = None  # examples in a mini-batch of this `fit`
+
+    def check_batch(self, model: keras.Model, batches: int) -> None:
+        """Look at the loss, and at the size of the first `batches` of an epoch."""
+        if self.is_first("loss"):
+            compiled_loss.warn_of_sum(model)
+            _warn_of_grid(model)
+        seen = _examples_seen(model)
+        # Otherwise Keras counts no examples, or counts mini-batches.
+        is_counted = seen > batches and seen % batches == 0
+        self._batch = seen // batches if is_counted else None
+
+    def check_epoch(self, model: keras.Model, steps: int) -> None:
+        """Compare the number of examples, after an epoch of `steps` mini-batches."""
+        seen, batch, sampler = _examples_seen(model), self._batch, model.optimizer
+        if batch is None:
+            return
+        factors, expected = compiled_loss.terms_of_an_example(model), sampler.batch_size
+        if expected is not None and batch != expected:
+            if batch < expected and math.ceil(seen / expected) == steps:
+                batch = expected  # the short mini-batch came first
+            elif expected not in _sizes(batch, factors, expected):
+                self.tell("batch_size", batch=batch, expected=expected)
+        if steps == 1 and sampler.algorithm.traits.needs_batches:
+            self.tell("whole batch", examples=seen)
+        expected, length = sampler.train_size, _length_of_arrays(model)
+        exact = seen if length is None else length
+        sizes, terms = _sizes(exact, factors, expected), ""
+        if factors is not None and len(factors) == 1 and 1 not in factors:
+            terms = f", and the loss is a mean over {min(factors)} terms of each, "
+            terms += f"{min(sizes)} in all"
+        # A pipeline may drop a part of a mini-batch, and arrays are seen whole.
+        slack = batch if length is None else 0.5
+        if min(abs(expected - size) / size * exact for size in sizes) >= slack:
+            self.tell("train_size", examples=exact, terms=terms, expected=expected)
+        last = seen - (steps - 1) * batch
+        if sampler.batch_size is not None and 0 < last < _FULL * batch:
+            self.tell("last", last=last, batch=batch, examples=seen)
+
+
+def _sizes(examples: int, factors: set[int] | None, expected: int) -> set[int]:
+    """Return all numbers that may stand for the terms of these examples in the loss."""
+    if factors is None:  # any multiple may be right
+        factors = {max(1, round(expected / examples))}
+    return {examples * factor for factor in factors}
+
+
+def _examples_seen(model: keras.Model) -> int:
+    """Return the examples in this epoch so far, or 0 if Keras counts none."""
+    # Keras counts those of this process, which has an equal part of each mini-batch.
+    processes = model.optimizer.processes
+    if isinstance(model, StackedModel):
+        return processes * model.examples_seen()
+    for metric in model.metrics:
+        if type(metric) is keras.metrics.Mean and metric.name == "loss":
+            return processes * round(float(ops.convert_to_numpy(metric.count)))
+    return 0
+
+
+def _length_of_arrays(model: keras.Model) -> int | None:
+    """Return the number of examples that `fit` has as arrays in all, or None."""
+    data = _backend.fitted_data(model)
+    if data is None or model.optimizer.processes > 1 or _data.is_dataset(data["x"]):
+        return None
+    return _backend.count_examples(data["x"])
+
+
+def _warn_of_grid(model: keras.Model) -> None:
+    """Warn of targets with few distinct values under a density, if `fit` has arrays."""
+    losses, y = keras.tree.flatten(model.loss), compiled_loss.fitted_targets(model)
+    if y is not None and len(losses) == 1 and isinstance(losses[0], Likelihood):
+        losses[0].warn_of_grid(np.asarray(ops.convert_to_numpy(y)))
+
+
+def check_weights(model: keras.Model, batches: Sequence[_data.Batch]) -> None:
+    """Warn of weights of the examples in `fit` whose mean is not 1.
+
+    The mean multiplies the likelihood, unless Keras divides by the sum of the weights.
+    Weights of 0 leave examples out. `batches` are the first ones of a data set.
+    """
+    data = _backend.fitted_data(model)
+    reductions = {loss.reduction for loss, _ in _backend.compiled_losses(model)}
+    if data is None or "mean_with_sample_weight" in reductions:
+        return
+    classes, is_dataset = data["class_weight"], _data.is_dataset(data["x"])
+    name = "third element of the data" if is_dataset else "argument `sample_weight`"
+    if not is_dataset:
+        batches = [_data.Batch(data["x"], data["y"], data["sample_weight"])]
+    if classes is not None:
+        name = "argument `class_weight`"
+        batches = [b._replace(sample_weight=_of_classes(classes, b.y)) for b in batches]
+    rows = [keras.tree.flatten(batch.sample_weight) for batch in batches]
+    found = set()
+    for column in zip(*rows, strict=True):  # of each output
+        if not all(map(_is_array, column)):
+            continue
+        used = np.concatenate([ops.convert_to_numpy(x) for x in column], dtype=float)
+        used = used[used != 0.0]
+        mean = float(np.mean(used)) if used.size else 1.0
+        seen, slack = "", 0.0
+        if is_dataset:
+            seen = f" (over the first {used.size})"
+            slack = _WEIGHT_ERRORS * float(np.std(used)) / max(used.size, 1) ** 0.5
+        if abs(mean - 1.0) > _TOLERANCE + slack:
+            width = "narrower" if mean > 1.0 else "wider"
+            facts = {"mean": mean, "seen": seen, "width": width}
+            found.add(text_of("weights", name=name, **facts))
+    for text in sorted(found):
+        warn(text)
+
+
+def _is_array(x: Any) -> bool:
+    return isinstance(x, np.ndarray) or ops.is_tensor(x)
+
+
+def _of_classes(given: Any, y: Any) -> Array | None:
+    """Return the weight of each example's class, None if it is not known."""
+    if not isinstance(given, dict) or not _is_array(y) or len(y.shape) == 0:
+        return None
+    labels = np.asarray(ops.convert_to_numpy(y))
+    if labels.ndim > 1 and labels.shape[-1] > 1:  # one column for each class
+        labels = np.argmax(labels, axis=-1)
+    weights = {kind: given.get(int(kind), 1.0) for kind in np.unique(labels)}
+    return np.array([weights[label] for label in labels.ravel()], "float64")

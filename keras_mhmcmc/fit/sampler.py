@@ -20,10 +20,8 @@ from keras_mhmcmc._types import Array
 from keras_mhmcmc._types import Tensor
 from keras_mhmcmc._warn import warn
 from keras_mhmcmc.fit import arguments as constructor
-from keras_mhmcmc.fit import base_options
 from keras_mhmcmc.fit import compiled_loss
 from keras_mhmcmc.fit import state
-from keras_mhmcmc.fit.model_states import ModelStates
 from keras_mhmcmc.fit.state import SampleInfo
 from keras_mhmcmc.fit.watch import Once
 from keras_mhmcmc.fit.watch import reason_of_stop
@@ -88,7 +86,7 @@ class Sampler(keras.optimizers.Optimizer):
         nan_policy: str = "stop",
         check_model: compiled_loss.Check = compiled_loss.warn_of_no_likelihood,
     ) -> None:
-        base_options.refuse(options, type(self))
+        constructor.refuse(options, type(self))
         is_function = callable(learning_rate) and not isinstance(learning_rate, type)
         if not is_function:
             learning_rate = checked_learning_rate(learning_rate)
@@ -103,7 +101,7 @@ class Sampler(keras.optimizers.Optimizer):
         self._prior = prior
         # A spike-and-slab prior is part of its algorithm.
         if algorithm.traits.takes_prior:
-            base_options.check_prior(prior)
+            constructor.check_prior(prior)
         self._seed = None if seed is None else _validate.seed(seed)
         self._first_seed: int = self._seed or 0
         if seed is None:
@@ -112,7 +110,7 @@ class Sampler(keras.optimizers.Optimizer):
         self._policy = _validate.choice("nan_policy", nan_policy, ("stop", "raise"))
         # None: one chain. K: the variables have a leading chain axis of length K.
         self.num_chains: int | None = None
-        self.model_states = ModelStates()
+        self.model_states = state.ModelStates()
         self._observer = _backend.LossObserver()
         # With the replicas of `tf.distribute` or the processes of `torch.distributed`.
         self._is_shared = _backend.shares_chains()
@@ -139,7 +137,7 @@ class Sampler(keras.optimizers.Optimizer):
         self._check_loss(is_step=False)  # an error in a step empties a model on JAX
         _backend.refuse_strategy([self.iterations, *variables])
         self._first_seed = state.common_seed(self._first_seed, self.seed is not None)
-        base_options.check_variables(variables)
+        constructor.check_variables(variables)
         super().build(variables)
         first = state.first_noise(self._first_seed, self.num_chains or 1)
         self._noise_state = self._add((2,), first, _backend.SEED_DTYPE, "noise_state")
@@ -304,18 +302,16 @@ class Sampler(keras.optimizers.Optimizer):
         return self._observer.observe(loss)
 
     def _check_loss(self, is_step: bool = True) -> None:
-        """Raise a `ValueError` if the model that trains does not suit the sampler.
-
-        Each loss is checked once in each `fit`. On JAX an error in a step would empty
-        the model. So `build` looks, too, which Keras calls before the first step.
-        """
+        """Raise a `ValueError` if the model that trains does not suit the sampler."""
+        # Once in each `fit`. On JAX an error in a step would empty the model: `build`
+        # looks, too.
         known = self._checked and self._checked()
         if known is None or _backend.compile_key(known) is not self._checked_key:
             model = _backend.training_model(self)
             if model is not None:
                 self._check_model(model)
-                base_options.refuse_loss_scaling(model)
-                base_options.refuse_other_weights(self.sampled_variables, model)
+                constructor.refuse_loss_scaling(model)
+                constructor.refuse_other_weights(self.sampled_variables, model)
                 compiled_loss.check_is_mean(model)
                 self._checked = weakref.ref(model)
                 self._checked_key = _backend.compile_key(model)

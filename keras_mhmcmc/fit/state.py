@@ -5,6 +5,8 @@ import math
 import random
 from collections.abc import Callable
 from collections.abc import Iterator
+from collections.abc import Mapping
+from collections.abc import MutableMapping
 from collections.abc import Sequence
 from typing import Any
 from typing import NamedTuple
@@ -24,6 +26,8 @@ from keras_mhmcmc.samplers.base import Slot
 from keras_mhmcmc.samplers.base import leaves
 from keras_mhmcmc.samplers.base import map_leaves
 from keras_mhmcmc.samplers.parts import tensors
+
+_GENERATOR, _WEIGHT, _SAMPLED = "generator_", "weight_", "sampled"
 
 _LARGEST = float(np.finfo("float32").max)
 # Columns: how many points, their mean energy, the extreme energies, energy and log
@@ -95,8 +99,7 @@ def independent_processes() -> Iterator[None]:
 class StateVariables:
     """The leaves of a state, in the order of the file format.
 
-    The point of the state lies in the variables of the model. Every other leaf is a
-    variable of the optimizer, a slot.
+    The point is the model's variables. Every other leaf is a slot of the optimizer.
     """
 
     def __init__(
@@ -336,3 +339,93 @@ def gradients_of_each(
         tell("no gradient", path=missing[0], **counts)
     pairs = zip(weights, found, strict=True)
     return [ops.zeros_like(w.value) if g is None else g for w, g in pairs]
+
+
+class ModelStates:
+    """Save and load with an optimizer what a file of its model lacks.
+
+    These are the states of the generators of `Dropout` and similar layers, without
+    which a loaded model would repeat its first masks; weights of LoRA layers, which
+    merge their factors; and which variables train.
+    """
+
+    def __init__(self) -> None:
+        self._generators: list[keras.Variable] = []
+        # Loaded values by name, until the variables are known.
+        self._loaded: dict[str, Array] = {}
+
+    def follow(self, model: keras.Model) -> None:
+        """Save the generators of `model` from now on, and assign any loaded states."""
+        kept = {id(variable) for variable in model.weights}
+        self._generators = [v for v in model.variables if id(v) not in kept]
+        self._restore()
+
+    def save(
+        self,
+        store: MutableMapping[str, Any],
+        model: keras.Model | None,
+        sampled: Sequence[keras.Variable],
+    ) -> None:
+        """Add the states to a store of the optimizer's variables."""
+        if model is not None:
+            self.follow(model)
+            changed = {id(v) for v in _backend.changed_by_saving(model)}
+            for i, weight in enumerate(model.weights):
+                if id(weight) in changed:
+                    store[f"{_WEIGHT}{i}"] = ops.convert_to_numpy(weight)
+            if sampled:
+                store[_SAMPLED] = _indices(model, sampled)
+        for name, state in (self._loaded or self._states()).items():
+            store[name] = ops.convert_to_numpy(state)
+
+    def load(
+        self,
+        store: Mapping[str, Any],
+        model: keras.Model | None,
+        sampled: Sequence[keras.Variable],
+    ) -> dict[str, Any]:
+        """Load the states from a store, and return its other entries."""
+        entries = {name: store[name] for name in store.keys()}  # noqa: SIM118
+        self._loaded = _taken(entries, _GENERATOR)
+        weights = _taken(entries, _WEIGHT)
+        saved = entries.pop(_SAMPLED, None)
+        if model is None:
+            self._restore()
+            return entries
+        same = saved is None or np.array_equal(saved[()], _indices(model, sampled))
+        if sampled and not same:
+            raise ValueError(
+                "The trainable weights of the model must be those of the saved chain. "
+                "Make the model as before the run, compile it with the same sampler, "
+                "call `model.optimizer.build(model.trainable_variables)`, and then "
+                "`model.load_weights` with this file. Received: a chain of "
+                f"{len(saved[()])} weights, and a model with {len(sampled)} trainable "
+                "weights"
+            )
+        self.follow(model)
+        if weights:
+            numbered = {int(n.removeprefix(_WEIGHT)): x for n, x in weights.items()}
+            _backend.assign_after_loading(model, numbered)
+        return entries
+
+    def _states(self) -> dict[str, keras.Variable]:
+        return {f"{_GENERATOR}{i}": v for i, v in enumerate(self._generators)}
+
+    def _restore(self) -> None:
+        """Assign the loaded states if their number fits the variables."""
+        states = self._states()
+        if states.keys() == self._loaded.keys():
+            for name, variable in states.items():
+                variable.assign(self._loaded[name])
+            self._loaded = {}
+
+
+def _taken(entries: dict[str, Any], prefix: str) -> dict[str, Array]:
+    names = [name for name in entries if name.startswith(prefix)]
+    return {name: entries.pop(name)[()] for name in names}
+
+
+def _indices(model: keras.Model, sampled: Sequence[keras.Variable]) -> Array:
+    """Return the positions of the sampled weights in `model`; -1: it has not got it."""
+    places = {id(variable): i for i, variable in enumerate(model.weights)}
+    return np.array([places.get(id(variable), -1) for variable in sampled])

@@ -149,11 +149,10 @@ no gradient (warm_up::weights_without_a_gradient_are_told_and_harm_no_others)
     not depend on them, and they wander.
   > Set `trainable = False` for their layers, or let the loss depend on them.
 """
-_SHARED = {
-    "{LOWER}": "Take the learning rate of `mh.suggest_learning_rate(model, x, y)`, or, "
-    "if the loss still falls, standardise the targets and keep samples later "
-    "(`burn_in`).",
-}
+_LOWER = (
+    "Take the learning rate of `mh.suggest_learning_rate(model, x, y)`, or, if the "
+    "loss still falls, standardise the targets and keep samples later (`burn_in`)."
+)
 
 
 class Row(NamedTuple):
@@ -169,9 +168,7 @@ def _rows() -> dict[str, Row]:
         head, _, text = block.partition("\n")
         name, _, run = head.removesuffix(")").partition(" (")
         text = " ".join(text.replace("\n  > ", " ").split())
-        for mark, shared in _SHARED.items():
-            text = text.replace(mark, shared)
-        found[name] = Row(run, text)
+        found[name] = Row(run, text.replace("{LOWER}", _LOWER))
     return found
 
 
@@ -246,10 +243,7 @@ class Standstill(Once):
         self.has_looked = False
 
     def look(self, accepted: Array, proposed: Array, **now: float) -> None:
-        """Warn of chains that have accepted nothing for long.
-
-        `now` has the learning rate and the temperature.
-        """
+        """Warn of chains that have accepted nothing for long."""
         self.has_looked = True
         self._in_a_row = idle = np.where(accepted > 0, 0.0, self._in_a_row + proposed)
         self._accepted = self._accepted + accepted

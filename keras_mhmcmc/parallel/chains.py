@@ -23,7 +23,7 @@ from keras_mhmcmc._stored_model import with_callback
 from keras_mhmcmc._types import Array
 from keras_mhmcmc._types import Tensor
 from keras_mhmcmc._warn import warn
-from keras_mhmcmc.fit.base_options import refuse_loss_scaling
+from keras_mhmcmc.fit.arguments import refuse_loss_scaling
 from keras_mhmcmc.fit.sampler import Sampler
 from keras_mhmcmc.parallel.checks import check_template
 from keras_mhmcmc.parallel.checks import checked_optimizer

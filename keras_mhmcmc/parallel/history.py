@@ -80,13 +80,13 @@ class ChainHistory(keras.callbacks.Callback):
     def of_metrics(self) -> keras.callbacks.Callback:
         """Return the callback that reads the metrics before those of the user.
 
-        A user's callback may evaluate other data, which resets the metrics. The
-        diagnostics are read after them: `mh.PosteriorSamples` decides a last proposal.
+        These may evaluate other data. The diagnostics are read after them.
         """
-        return keras.callbacks.LambdaCallback(on_epoch_end=self._take_metrics)
 
-    def _take_metrics(self, epoch: int, logs: Any = None) -> None:
-        self._metrics = self.model.chain_results()
+        def take(epoch: int, logs: Any) -> None:
+            self._metrics = self.model.chain_results()
+
+        return keras.callbacks.LambdaCallback(on_epoch_end=take)
 
     def as_arrays(self) -> dict[str, Array]:
         """Return the record: arrays (epochs, chains) by name."""

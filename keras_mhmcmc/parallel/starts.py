@@ -46,8 +46,7 @@ def values_of(
 ) -> list[Array]:
     """Return one array (chains, ...) for each of `model.variables`.
 
-    Weights, also those that are not trained, come from `start`. The states of random
-    generators are drawn, since equal states would give all chains the same masks.
+    The states of random generators are drawn: equal ones would give equal masks.
     """
     generator, is_stacked = np.random.default_rng(seed), isinstance(start, StackedModel)
     if not is_stacked and not isinstance(start, list | tuple):
@@ -194,8 +193,7 @@ def initial_values(model: keras.Model, num_chains: int, seed: int) -> list[Array
     """Return one array (chains, ...) for each of `model.variables`.
 
     The first chain has the model's own values. Each other chain has the initial values
-    of a new model of the same architecture. One generator draws all seeds in its
-    configuration. Weights that are not trained are the model's own in all chains.
+    of a new model, but for weights that are not trained.
     """
     generator = np.random.default_rng(seed)
     own = _values(model)

@@ -24,10 +24,9 @@ def _copied(weights: Any) -> Any:
 class ChainStep:
     """The parts that a step of several chains needs.
 
-    `train` and `test` take and return two lists of values. `chains` are those that each
-    chain has, for some or all of the chains along the first axis: `trainable`,
-    `others`, in training the slots of the optimizer, then the metrics' state and
-    results. `shared` are the optimizer's scalars.
+    `train` and `test` take and return `chains`, values of some or all chains along the
+    first axis: `trainable`, `others`, in training the slots of the optimizer, then the
+    metrics' state and results; and `shared`, the optimizer's scalars.
     """
 
     template: keras.Model
@@ -85,8 +84,7 @@ class ChainStep:
     ) -> tuple[list[Tensor], Tensor | None]:
         """Apply the gradients, and return the new values and which chains accepted.
 
-        `values` are those of the weights, of `slots`, which each chain has, then of the
-        optimizer's scalars. Losses have the shape (chains,). None: all chains accepted.
+        `values` are those of weights, slots and scalars. None: all chains accepted.
         """
         shared = [v for v in self.optimizer.variables if len(v.shape) == 0]
         rows = [*self.trainable, *slots]
@@ -149,10 +147,7 @@ def split(values: Sequence[Value], counts: Sequence[int]) -> list[list[Value]]:
 def where_accepted(
     accepted: Tensor, new: Sequence[Tensor], old: Sequence[Tensor]
 ) -> list[Tensor]:
-    """Return `new`, with `old` floating-point values in chains that did not accept.
-
-    `accepted` has the shape (chains,), all others (chains, ...).
-    """
+    """Return `new`, with `old` floating-point values in chains that did not accept."""
     return [
         ops.where(ops.reshape(accepted, (-1, *[1] * (len(x.shape) - 1))), x, y)
         if keras.backend.is_float_dtype(keras.backend.standardize_dtype(x.dtype))

@@ -59,12 +59,7 @@ def write_whole(path: str, content: bytes) -> None:
 
 
 def read(path: str, attributes: Mapping[str, int], remedy: str) -> dict[int, Array]:
-    """Return the numbered arrays of a file, which must have the attributes.
-
-    Raises:
-        ValueError: the file is missing, has other bytes than were written, or is none
-            of ours. The error ends with `remedy`.
-    """
+    """Return the numbered arrays of a file with these attributes, or raise."""
     try:
         # A link could show any file of this machine, in a folder from somebody else.
         if os.path.islink(path):
@@ -95,10 +90,9 @@ _LOCKED: dict[str, tuple[object, int | None]] = {}
 
 
 def lock(folder: str, owner: object) -> None:
-    """Let `owner` write to a folder, until `unlock` or the end of the process.
+    """Let `owner` write to a folder, or raise if another process writes there.
 
-    A `ValueError` tells if another process writes there. In one process, the last owner
-    may write, as when a `fit` follows one that was interrupted.
+    In one process the last owner may write: its `fit` may follow an interrupted one.
     """
     key = os.path.realpath(folder)
     _, descriptor = _LOCKED.get(key, (None, None))

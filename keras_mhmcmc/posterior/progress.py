@@ -22,10 +22,7 @@ def rate_of(model: keras.Model) -> float:
 
 
 def last_batch(executed: int, batch: int, steps: int | None) -> int:
-    """Return the number of the last mini-batch that was run.
-
-    With several steps in an execution, Keras 3.10 tells the number of the first.
-    """
+    """Return the last mini-batch of an execution: Keras 3.10 tells the first."""
     if executed > 1 and batch % executed == 0:
         batch += executed - 1
     return batch if steps is None else min(batch, steps - 1)
@@ -34,9 +31,8 @@ def last_batch(executed: int, batch: int, steps: int | None) -> int:
 class Interrupts:
     """A handler of Ctrl-C while one model trains.
 
-    A `KeyboardInterrupt` in the middle of a step would leave a proposal in the model
-    and half of a state in the slots. The first Ctrl-C is therefore only noted; a second
-    one interrupts at once.
+    An interrupt in the middle of a step would leave half of a state in the slots. So
+    the first Ctrl-C is only noted; a second one interrupts at once.
     """
 
     def __init__(self) -> None:
@@ -46,8 +42,7 @@ class Interrupts:
     def begin(self, model: keras.Model) -> None:
         """Handle Ctrl-C from now on, in the main thread of a single process.
 
-        Several processes that make one chain would end at different mini-batches, and
-        wait for each other. A handler that the user installed stays.
+        Of several, each would wait for others. A handler of the user stays.
         """
         self.is_waiting = False
         is_main = threading.current_thread() is threading.main_thread()

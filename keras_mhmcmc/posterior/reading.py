@@ -15,9 +15,9 @@ from keras_mhmcmc._types import Array
 from keras_mhmcmc._types import PathLike
 from keras_mhmcmc._warn import warn
 from keras_mhmcmc.fit import run_watch
-from keras_mhmcmc.posterior.record import Record
-from keras_mhmcmc.posterior.record import differences
+from keras_mhmcmc.posterior.store import Record
 from keras_mhmcmc.posterior.store import Store
+from keras_mhmcmc.posterior.store import differences
 
 Floats = npt.NDArray[np.float64]
 
@@ -33,10 +33,7 @@ def energies(records: Sequence[Record]) -> Floats:
 
 
 def _rows(values: Sequence[float | list[float]]) -> Floats:
-    """Stack numbers or lists. A number stands for all chains, a list has one for each.
-
-    A run may have both: its samples have numbers until the chains differ.
-    """
+    """Stack numbers, which stand for all chains, and lists, with one for each."""
     chains = max([np.shape(value) for value in values], default=())
     rows = [np.broadcast_to(value, chains) for value in values]
     return np.array(rows, "float64").reshape(len(values), *chains)
@@ -47,9 +44,8 @@ def members(
 ) -> tuple[list[Array], Floats, keras.Model]:
     """Return the draws of all chains as members of one ensemble.
 
-    The results are one array (members, ...) for each weight of a single model, the
-    importance weights (members,), and that single model. Draws of lost chains, and
-    those that lie above a constant prediction, are left out.
+    They are one array (members, ...) for each weight of a single model, the importance
+    weights, and that model. Draws of lost chains and runaways are left out.
     """
     draws, single = _by_chain(store, model)
     samples, count = draws[0].shape[:2]
@@ -66,8 +62,7 @@ def members(
 def chains(store: Store, model: keras.Model) -> tuple[list[Array], keras.Model]:
     """Return one array (chain, draw, ...) for each weight, and the single model.
 
-    Leave out each chain that was lost at any sample, or ran away: all chains need as
-    many draws.
+    Chains that were lost at any sample, or ran away, are left out.
     """
     draws, single = _by_chain(store, model)
     draws = [np.moveaxis(draw, 1, 0) for draw in draws]
@@ -113,11 +108,7 @@ def _are_lost(
 
 
 class PooledStore(Store):
-    """The samples of several folders, read side by side. Nothing is written.
-
-    The i-th record describes the i-th sample of all chains. The chains of each folder
-    follow those of the one before it.
-    """
+    """The samples of several folders side by side: a record is of all chains."""
 
     def __init__(self, stores: Sequence[Store], length: int) -> None:
         super().__init__()
@@ -147,10 +138,7 @@ class PooledStore(Store):
         )
 
     def read(self, model: keras.Model, length: int | None = None) -> list[Array]:
-        """Return one array (samples, folders, ...) for each of `model.weights`.
-
-        If all samples of all folders hold the same array, it is a read-only view.
-        """
+        """Return one array (samples, folders, ...) for each of `model.weights`."""
         folders = [store.read(model, len(self.records)) for store in self.stores]
         return [_side_by_side(arrays) for arrays in zip(*folders, strict=True)]
 

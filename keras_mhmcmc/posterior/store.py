@@ -1,4 +1,4 @@
-"""The store of kept samples: in memory, or as files in a folder."""
+"""The store of kept samples: in memory, or in a folder with a `manifest.json`."""
 
 import contextlib
 import functools
@@ -10,6 +10,8 @@ from collections.abc import Iterable
 from collections.abc import Iterator
 from collections.abc import Sequence
 from typing import Any
+from typing import NamedTuple
+from typing import Self
 
 import keras
 import numpy as np
@@ -18,18 +20,147 @@ from keras import ops
 
 from keras_mhmcmc import _backend
 from keras_mhmcmc import _validate
+from keras_mhmcmc._stored_model import StackedModel
 from keras_mhmcmc._types import Array
 from keras_mhmcmc._types import PathLike
 from keras_mhmcmc._types import Tensor
 from keras_mhmcmc._warn import warn
 from keras_mhmcmc.fit.sampler import Sampler
 from keras_mhmcmc.posterior import files
-from keras_mhmcmc.posterior import record as records_of
-from keras_mhmcmc.posterior.record import MANIFEST
-from keras_mhmcmc.posterior.record import Manifest
-from keras_mhmcmc.posterior.record import Record
-from keras_mhmcmc.posterior.record import Run
-from keras_mhmcmc.posterior.record import Signature
+
+# What may differ between the chains of one posterior: their law is the same.
+_OF_A_CHAIN = {"learning_rate", "name", "seed", "warm_up"}
+
+
+class Run(NamedTuple):
+    """The sampler of a run. An entry is None if it is unknown or does not apply."""
+
+    seed: int | None = None  # of the sampler's noise
+    sampler: str | None = None  # the name of its class
+    arguments: dict[str, Any] | None = None  # of the sampler, as JSON has them
+    chains: int | None = None  # of an `mh.ParallelChains`; None: a single chain
+
+
+def run_of(model: keras.Model) -> Run:
+    """Return what there is to say about a run of `model`."""
+    chains = model.num_chains if isinstance(model, StackedModel) else None
+    optimizer = model.optimizer
+    if not isinstance(optimizer, Sampler):
+        return Run(chains=chains)
+    name, arguments = type(optimizer).__name__, optimizer.recorded_arguments()
+    return Run(optimizer.noise_seed(), name, arguments, chains)
+
+
+def differences(run: Run, other: Run) -> list[str]:
+    """Return what makes two runs sample different laws, as "name=value, not value"."""
+    if run.arguments is None or other.arguments is None:
+        return []
+    if run.sampler != other.sampler:
+        return [f"sampler={run.sampler!r}, not {other.sampler!r}"]
+    names = sorted((run.arguments.keys() | other.arguments.keys()) - _OF_A_CHAIN)
+    return [
+        f"{name}={run.arguments.get(name)!r}, not {other.arguments.get(name)!r}"
+        for name in names
+        if run.arguments.get(name) != other.arguments.get(name)
+    ]
+
+
+class Record(NamedTuple):
+    """What is known about a kept sample besides its weights."""
+
+    iteration: int  # of the optimizer
+    log_weight: float | list[float]  # a list has one entry for each chain
+    energy: float | list[float] | None = None  # U in nats; None: unknown
+    log_rate: float = 0.0  # the learning rate's contribution to `log_weight`
+    is_final: bool = True  # False: energy and weight are still those of an older point
+    excess: list[float] | None = None  # of each chain, as `SampleWatch.excess` says
+
+    def described_by(self, sampler: Sampler, log_weight_of_lost: Any = -np.inf) -> Self:
+        """Return the record with what `sampler` knows of the sample marked last."""
+        info, is_lost = sampler.sample_info(), sampler.lost_chains()
+        log_weight = np.asarray(self.log_rate)
+        if sampler.algorithm.traits.has_weights:
+            log_weight = np.asarray(info.log_weight) + log_weight
+        if is_lost.any():
+            log_weight = np.where(is_lost, log_weight_of_lost, log_weight)
+        return self._replace(
+            log_weight=log_weight.tolist(),
+            energy=np.where(is_lost, np.nan, info.energy).tolist(),
+            is_final=info.is_final,
+        )
+
+    def revised_by(self, sampler: Sampler) -> Self:
+        """Return the record with the sample's own energy and weight, now known."""
+        # A chain that was lost after the sample keeps the weight that it had.
+        is_useless = sampler.sample_info().is_useless
+        kept = np.where(is_useless, -np.inf, np.asarray(self.log_weight))
+        return self.described_by(sampler, kept)
+
+
+FORMAT = 1
+MANIFEST = "manifest.json"
+
+# [name, shape, dtype] of each weight of a model, as JSON has it.
+Signature = list[list[str | list[int]]]
+
+
+class Manifest(NamedTuple):
+    """The samples of a folder, oldest first, and the weights that each of them has."""
+
+    signature: Signature
+    records: list[Record]
+    run: Run = Run()
+
+
+def file_of(record: Record) -> str:
+    """Return the name of the file that holds a sample."""
+    return f"sample-{record.iteration:010d}.h5"
+
+
+def read_manifest(path: PathLike) -> Manifest:
+    """Return the manifest in a file, or raise a `ValueError` that names it."""
+    try:
+        with open(path, encoding="utf-8") as file:
+            return parsed(json.load(file))
+    except (AttributeError, KeyError, TypeError, ValueError, RecursionError) as error:
+        reason = f"{error} is missing" if isinstance(error, KeyError) else error
+        raise ValueError(
+            f"The manifest {path!r} cannot be read: {reason}. Restore it from a copy, "
+            "or choose a new directory."
+        ) from error
+
+
+def parsed(content: Any) -> Manifest:
+    """Return the manifest with this content. Entries that are not ours are ignored."""
+    if content["format"] > FORMAT:
+        raise ValueError(
+            f"it has format {content['format']}, newer than {FORMAT}; update "
+            "keras_mhmcmc"
+        )
+    signature = [
+        [name, list(shape), dtype] for name, shape, dtype in content["weights"]
+    ]
+    records = [_record(sample) for sample in content["samples"]]
+    found = [record.iteration for record in records]
+    if found != sorted(set(found)):
+        raise ValueError("its samples are not in ascending order of their iterations")
+    return Manifest(signature, records, _ours(Run, content.get("run", {})))
+
+
+def _record(sample: dict[str, Any]) -> Record:
+    record: Record = _ours(Record, sample)
+    # Any other name might lead out of the folder, or to a file of another kind.
+    if sample["file"] != file_of(record):
+        raise ValueError(f"{sample['file']!r} is not the file {file_of(record)!r}")
+    if not np.less(np.array(record.log_weight, float), np.inf).all():
+        raise ValueError(f"{file_of(record)!r} has the weight {record.log_weight}")
+    return record
+
+
+def _ours(kind: Any, entries: dict[str, Any]) -> Any:
+    """Return a named tuple of its entries. A `TypeError` names one that is missing."""
+    return kind(**{name: entries[name] for name in kind._fields if name in entries})
+
 
 # What a process that died left in the middle of a write.
 _UNFINISHED = re.compile(
@@ -41,13 +172,9 @@ class Store:
     """Samples, oldest first. `records` describes each of them.
 
     The base holds the weights that training does not change, and each sample those that
-    differ from the base: frozen layers hold most of the weights of a pretrained model.
-
-    With a directory, `manifest.json` lists HDF5 files. A file is written under a
-    temporary name, flushed to the disk and then renamed, and a sample is written before
-    the manifest that lists it. The manifest therefore lists complete samples only,
-    whenever the process dies. Several processes may hold a model together: they call
-    the same methods in the same order, and the first of them writes.
+    differ from it. With a directory, the manifest lists HDF5 files, which are written
+    before it: it lists complete samples only, whenever the process dies. Processes that
+    hold a model together call the same methods in the same order.
     """
 
     def __init__(self, directory: PathLike | None = None) -> None:
@@ -77,7 +204,7 @@ class Store:
         """Take what the directory holds."""
         path = self._path(MANIFEST)
         is_there = os.path.exists(path)
-        found = records_of.read_manifest(path) if is_there else Manifest([], [])
+        found = read_manifest(path) if is_there else Manifest([], [])
         self.signature, self.records, self.run = found
 
     @property
@@ -92,14 +219,11 @@ class Store:
         iterations = model.optimizer.iterations
         self._is_spread = bool(self.directory) and _backend.is_spread(iterations)
         if self._is_spread:
-            found = records_of.parsed(self._in_first(self._content))
+            found = parsed(self._in_first(lambda: self._content(self.records)))
             self.signature, self.records, self.run = found
 
     def open(self, model: keras.Model, iterations: int) -> None:
-        """Lock the directory, and remove samples from after `iterations`.
-
-        Samples of other models and runs are refused.
-        """
+        """Lock the directory, and remove samples from after `iterations`."""
         self._is_ready = False
         try:
             self._in_first(lambda: self._start(model, iterations))
@@ -151,7 +275,7 @@ class Store:
         if self.directory:
             path = self._path(files.BASE)
             self._in_first(lambda: files.write(path, self._base, {}))
-        self.signature, self.run = _signature(model), records_of.run_of(model)
+        self.signature, self.run = _signature(model), run_of(model)
 
     def _check_same_model(self, model: keras.Model) -> None:
         signature = _signature(model)
@@ -165,8 +289,8 @@ class Store:
 
     def _check_same_run(self, model: keras.Model) -> None:
         """Raise a `ValueError` if the sampler of `model` is not that of the samples."""
-        now = records_of.run_of(model)
-        found = records_of.differences(now, self.run)
+        now = run_of(model)
+        found = differences(now, self.run)
         if not found and len({now.seed, self.run.seed} - {None}) > 1:
             found = [f"seed={now.seed}, not {self.run.seed}"]
         if found:
@@ -201,17 +325,14 @@ class Store:
         }
         self._check_owner()
         if self.directory:
-            path = self._path(records_of.file_of(newest))
+            path = self._path(file_of(newest))
             files.write(path, changed, {"iteration": newest.iteration})
         else:
             self._changes[newest.iteration] = changed
         self._list(records)
 
     def revise_last(self, record: Record) -> None:
-        """Replace the record of the newest sample.
-
-        Remove a useless sample: no chain has a finite loss there, and all weigh 0.
-        """
+        """Replace the record of the newest sample, or remove a useless one."""
         self.records[-1] = record
         has_energy = record.energy is None or np.isfinite(record.energy).any()
         if not has_energy and np.isneginf(record.log_weight).all():
@@ -224,14 +345,22 @@ class Store:
         self._in_first(lambda: self._list(records, [dropped]))
         self.records = records
 
+    def _content(self, records: list[Record]) -> dict[str, Any]:
+        """Return what JSON can hold, and `parsed` takes."""
+        return {
+            "format": FORMAT,
+            "run": self.run._asdict(),
+            "weights": self.signature,
+            "samples": [{"file": file_of(r), **r._asdict()} for r in records],
+        }
+
     def _list(self, records: list[Record], removed: Sequence[Record] = ()) -> None:
         """Make `records` the samples of the store, and then remove the others."""
         self._check_owner()
         if self.directory:
-            content = Manifest(self.signature, records, self.run).content()
-            text = json.dumps(content, indent=1)
+            text = json.dumps(self._content(records), indent=1)
             files.write_whole(self._path(MANIFEST), text.encode())
-            self._remove(map(records_of.file_of, removed))
+            self._remove(map(file_of, removed))
         for record in removed:
             self._changes.pop(record.iteration, None)
         self.records = records
@@ -299,10 +428,9 @@ class Store:
     # The samples are read.
 
     def read(self, model: keras.Model, length: int | None = None) -> list[Array]:
-        """Return one array (samples, ...) for each of `model.weights`.
+        """Return one array (samples, ...) for each of `model.weights`, or raise.
 
-        If all samples hold the same array, it is a read-only view. A model with other
-        weights is refused. `length` is the number of samples, from the oldest one on.
+        If all samples hold the same array, it is a read-only view.
         """
         self._check_same_model(model)
         if self.directory:
@@ -324,7 +452,7 @@ class Store:
         if not self.directory:
             values = self._base | self._changes[record.iteration]
             return [values[i] for i in range(len(values))]
-        path, iteration = self._path(records_of.file_of(record)), record.iteration
+        path, iteration = self._path(file_of(record)), record.iteration
         remedy = (
             "Restore it from a copy, or remove its entry from "
             f"{MANIFEST!r} to leave this sample out."
@@ -342,15 +470,10 @@ class Store:
 
     # Several processes.
 
-    def _content(self) -> dict[str, Any]:
-        return Manifest(self.signature, self.records, self.run).content()
-
     def _in_first(self, action: Callable[[], Any]) -> Any:
         """Return `action()` of the first process in all of them, a JSON value.
 
-        Raises:
-            RuntimeError: in the other processes, if `action` failed in the first one,
-                which raises the error itself. Otherwise they would wait forever.
+        All raise an error if it failed. Otherwise the others would wait forever.
         """
         if not self._is_spread:
             return action()
@@ -372,10 +495,7 @@ class Store:
 
 
 def _signature(model: keras.Model) -> Signature:
-    """Return [name, shape, dtype] of each weight.
-
-    Keras numbers weights that were given no name. The signature leaves that out.
-    """
+    """Return [name, shape, dtype] of each weight, without the numbers of Keras."""
     return [
         [re.sub(r"^variable_\d+$", "variable", v.name), list(v.shape), v.dtype]
         for v in model.weights
@@ -383,10 +503,7 @@ def _signature(model: keras.Model) -> Signature:
 
 
 def _base_of(model: keras.Model) -> dict[int, Array]:
-    """Return copies of the weights that are not trainable, by their positions.
-
-    Training changes some of them, such as moving statistics.
-    """
+    """Return copies of the weights that are not trainable, by their positions."""
     trainable = {id(variable) for variable in model.trainable_weights}
     return {
         index: host_copy(variable)
@@ -402,10 +519,7 @@ def host_copy(value: Tensor | keras.Variable) -> Array:
 
 @contextlib.contextmanager
 def chain_state_in(model: keras.Model) -> Iterator[None]:
-    """Put the chain's current state into `model`, in place of a pending proposal.
-
-    The proposal returns to the model at the end of the `with` block.
-    """
+    """Put the chain's state into `model` for a while, in place of a proposal."""
     if not model.compiled or not isinstance(model.optimizer, Sampler):
         yield
         return

@@ -67,11 +67,7 @@ def check_resolution(energy: Array, unit: float | None, name: str) -> None:
 
 
 def warn_of_coarse_energies(energy: Array, unit: float | None) -> None:
-    """Warn if energies of draws are too coarse for the kernel's decisions.
-
-    Call it at the end of a run. A chain counts if more than half of its draws are too
-    coarse: the first draws may come from before the chain found the mode.
-    """
+    """Warn of chains with mostly too coarse energies for the kernel's decisions."""
     if unit is None or energy.shape[1] == 0:
         return
     coarse = np.mean(spacing(energy) > COARSEST * unit, axis=1) > 0.5
@@ -104,7 +100,7 @@ def warn_of_still_chains(
     counts: Mapping[str, Array],
     consequence: str = "the draws of such a chain are one position",
 ) -> None:
-    """Warn of Metropolis-Hastings chains that did not move. Call it after a run."""
+    """Warn of Metropolis-Hastings chains that did not move."""
     tried = np.maximum(counts["proposed"], counts["nonfinite"])
     still = (counts["accepted"] == 0.0) & (tried >= _MANY)
     if still.any():
@@ -118,7 +114,7 @@ def warn_of_still_chains(
 
 
 def warn_of_lost_chains(energy: Array, target: LogDensity) -> None:
-    """Warn of draws where the energy is not finite. Call it at the end of a run."""
+    """Warn of draws where the energy is not finite."""
     outside = ~np.isfinite(energy)
     lost: Array = np.any(outside, axis=1)
     if lost.any():
@@ -132,7 +128,7 @@ def warn_of_lost_chains(energy: Array, target: LogDensity) -> None:
 
 
 def warn_of_nonfinite_data(counts: Mapping[str, Array], target: LogDensity) -> None:
-    """Warn if steps were not finite and the data may be why. Call it after a run."""
+    """Warn if steps were not finite and the data may be why."""
     steps = counts["nonfinite"].sum()
     bad = count_of_nonfinite(target)
     if steps > 0 and bad:
@@ -143,7 +139,7 @@ def warn_of_nonfinite_data(counts: Mapping[str, Array], target: LogDensity) -> N
 
 
 def warn_of_rounding(position: Any) -> None:
-    """Warn if rounding to float32 decides where draws lie. Call it after a run."""
+    """Warn if rounding to float32 decides where draws lie."""
     for name, array in named_leaves(position).items():
         numbers = np.asarray(array, "float64").reshape(-1, *array.shape[2:])
         if len(numbers) < _FEWEST_DRAWS or not np.isfinite(numbers).all():
@@ -162,10 +158,9 @@ def warn_of_rounding(position: Any) -> None:
 
 
 def warn_of_runaway_chains(start: Array | None, energy: Array, usual: float) -> None:
-    """Warn of chains whose late draws lie far above the start. Call it after a run.
+    """Warn of chains whose late draws lie far above the start.
 
-    A chain that starts at the mode rises by T/2 for each number of its position, which
-    is `usual`. `start` has the energies there.
+    From the mode a chain rises by T/2 for each number of its position: `usual`.
     """
     late = energy[:, -(energy.shape[1] // 3) :]
     if start is None or late.shape[1] == 0:

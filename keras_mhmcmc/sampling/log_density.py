@@ -38,8 +38,7 @@ Energies = Callable[[Position, list[Tensor]], tuple[Any, ...]]
 class LogDensity:
     """The energy U(theta) of K chains at once, from the functions of the user.
 
-    The energy of one chain is -(N/m sum_I log p(x_i|theta) + log prior) on a mini-batch
-    I, or minus the log density. The arguments are those of `mh.sample`.
+    It is -(N/m sum_I log p(x_i|theta) + log prior), or minus the log density.
     """
 
     def __init__(
@@ -106,10 +105,7 @@ class LogDensity:
         return batches.num_rounds(self.train_size) if self.draws_batches else 0
 
     def batch_indices(self, uniforms: Tensor) -> list[Tensor]:
-        """Return the mini-batches of all chains, a list of one int32 tensor (K, m).
-
-        The list is empty if a batch is all of the data.
-        """
+        """Return a list of one int32 tensor (K, m), or [] if a batch is all data."""
         if not self.draws_batches:
             return []
         sizes = self.train_size, self.batch_size

@@ -61,10 +61,8 @@ class Plan(NamedTuple):
         return self.burn_in + (kept + 1) * self.every - 1
 
     def piece(self, done: int, kept: int, steps: int, capacity: int) -> tuple[int, int]:
-        """Return how many steps to run next, and how many draws they give.
-
-        A piece ends at the end of the burn-in, and before the buffer is full.
-        """
+        """Return how many steps to run next, and how many draws they give."""
+        # A piece ends at the end of the burn-in, and before the buffer is full.
         end = self.burn_in if done < self.burn_in else self.num_steps
         full = self.due(kept + capacity)
         end = min(done + steps, end, full)
@@ -175,10 +173,9 @@ class Program:
         jit_compile: bool | str = "auto",
         compile_chains: Callable[..., Any] = _backend.compile_chains,
     ) -> Self:
-        """Run the chains from the start on, whose state must be one of `name`.
+        """Run the chains, and return a copy with the results.
 
-        Return a copy with the results: a compiled loop that is kept for later runs
-        holds this object. Ctrl-C ends the run early, with a warning.
+        A compiled loop that is kept for later runs holds this object.
         """
         start, names = self.start, self._counts
         state = starts.first_state(self.kernel, start.position)
@@ -253,10 +250,9 @@ class Program:
         return result
 
     def noise(self, seed: Tensor, number: Tensor) -> tuple[Any, Any]:
-        """Return the noise of a step: normals, and uniforms (uniforms, K).
+        """Return normals, and uniforms (uniforms, K), the kernel's before the batch's.
 
-        The first uniforms are the kernel's, the others the mini-batch's. For a kernel
-        that draws its data and more than once, the noise is the seed and the number.
+        A kernel that draws its data and more than once gets the seed and the number.
         """
         if self._traits.draws_data:
             # PyTorch's generator takes plain integers.

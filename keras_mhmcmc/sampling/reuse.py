@@ -92,12 +92,7 @@ def compile_chains(
     capacity: int,
     fuse: bool,
 ) -> Callable[..., Any]:
-    """Return the compiled loop of a call of `sample`, as `_backend.compile_chains`.
-
-    If all functions of the user are reusable, it may be a loop that was compiled
-    before, with an equal key. A schedule of the user that compares its values, such as
-    a plain dataclass, gives the key no hash: its values may change.
-    """
+    """Return the compiled loop of a call of `sample`, perhaps of an earlier one."""
 
     def build() -> Callable[..., Any]:
         return _backend.compile_chains(step, noise, records, capacity, fuse)
@@ -107,6 +102,6 @@ def compile_chains(
     reusable = [f for f in given if isinstance(f, ReusableDensity)]
     try:
         hash(key)
-    except TypeError:
+    except TypeError:  # a schedule such as a plain dataclass, whose values may change
         return build()
     return reusable[0].loop(key, build) if len(reusable) == len(given) else build()

@@ -122,10 +122,7 @@ def first_state(kernel: Kernel, position: list[Tensor]) -> Any:
 
 
 def kernel_of(kernel: Any) -> str:
-    """Return the names of a kernel and of its parts, such as its integrator.
-
-    A part may have a state of its own. Equal names have states of equal meaning.
-    """
+    """Return the names of a kernel and its parts: equal names have equal states."""
     parts = [type(kernel).__name__]
     for field in dataclasses.fields(kernel):
         value = getattr(kernel, field.name)
@@ -141,10 +138,8 @@ def kernel_of(kernel: Any) -> str:
 def starting_positions(init: Any, num_chains: int, check: Check) -> Any:
     """Return the first position of each chain.
 
-    If the first axis of every tensor has the length `num_chains`, `init` holds one
-    position for each chain. Otherwise all chains start from the position `init`.
-    `check` decides what is one position if that is a question: if all tensors are
-    vectors of this length, or if there is one chain.
+    `check` decides whether first axes of length `num_chains` are those of chains, if
+    that is a question: all tensors are vectors, or there is one chain.
     """
     arrays = checked_arrays(init)
     flat = tree.flatten(arrays)
@@ -197,8 +192,7 @@ def _has_chain_axis(
 def checked_arrays(position: Any, name: str = "init") -> Any:
     """Return a position with float32 arrays of finite numbers, or raise an error.
 
-    Dicts and tuples are structures, and lists are arrays. `name` is the argument that
-    an error names.
+    Dicts and tuples are structures, and lists are arrays.
     """
     if isinstance(position, dict):
         return {key: checked_arrays(value, name) for key, value in position.items()}

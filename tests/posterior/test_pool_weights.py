@@ -6,8 +6,8 @@ import numpy as np
 
 import keras_mhmcmc as mh
 from keras_mhmcmc.posterior.reading import PooledStore
-from keras_mhmcmc.posterior.record import Record
-from keras_mhmcmc.posterior.record import Run
+from keras_mhmcmc.posterior.store import Record
+from keras_mhmcmc.posterior.store import Run
 
 ENERGIES = np.arange(5.0)
 MASSES = np.array([0.05, 0.1, 0.4, 0.4, 0.05])

@@ -71,10 +71,9 @@ def _mesh():
 
 
 def over_chains(step, chains, shared, data, chunk):
-    """Run `step` for `chunk` chains at a time, one or all, and return the new values.
+    """Return `step(chains, shared, data)`, new values, of `chunk` chains at a time.
 
-    `step(chains, shared, data)` returns the new values of two lists of tensors. Those
-    of `chains` have a leading chain axis. Those of `shared` belong to all chains.
+    Tensors of `chains` have a leading chain axis. Those of `shared` belong to all.
     """
     run = functools.partial(_over_local_chains, step, chunk)
     if _devices(chains[0].shape[0]) == 1:
@@ -152,14 +151,6 @@ def chain_outputs(function, values):
 class ChainTrainer(TrainerHooks):
     """The step functions that Keras' trainer calls, around `_run_step`."""
 
-    def train_step(self, state, data):
-        """Train all chains by one step."""
-        return self._step(state, data, True)
-
-    def test_step(self, state, data):
-        """Evaluate all chains on one batch."""
-        return self._step(state, data, False)
-
     def _step(self, state, data, training):
         values, structure = jax.tree.flatten(state)
         logs, values = self._run_step(values, data, training)
@@ -174,10 +165,7 @@ _BLOCK_STEPS = 256
 
 
 def gather(arrays, index):
-    """Return rows of each array.
-
-    Nothing checks the bounds: every index is known to be inside.
-    """
+    """Return rows of each array. Every index is known to be inside."""
     return [array.at[index].get(mode="promise_in_bounds") for array in arrays]
 
 

@@ -60,10 +60,7 @@ class LossObserver(plain.LossObserver):
 
 
 def hold_values(variables):
-    """Return whether the variables can be read.
-
-    A step that failed leaves them empty.
-    """
+    """Return whether the variables can be read. A step that failed empties them."""
     values = [stored_value(variable) for variable in variables]
     return all(value is not None and not value.is_deleted() for value in values)
 
@@ -85,19 +82,15 @@ compile_function = jax.jit
 
 
 def gradient_and_more(function):
-    """Return a function that gives a gradient and further results.
+    """Return a function with a gradient, by its first argument, in place of a scalar.
 
-    `function` returns (scalar, more). The new function returns (gradient, more). The
-    gradient of the scalar is with respect to the first argument.
+    `function` returns (scalar, more), and the new function (gradient, more).
     """
     return jax.grad(function, has_aux=True)
 
 
 def map_members(function, stacked, chunk):
-    """Return `function(member)` of each slice of `stacked`, stacked.
-
-    `chunk` slices are evaluated at a time.
-    """
+    """Return `function(member)` of `chunk` slices of `stacked` at a time, stacked."""
     return jax.lax.map(function, stacked, batch_size=None if chunk == 1 else chunk)
 
 
@@ -110,10 +103,7 @@ class DataTrainer(BuiltBeforeSteps):
     """The step function that Keras' trainer calls, on what `change_data` returns."""
 
     def train_step(self, state, data):
-        """Train by one step on changed data.
-
-        `change_data` may draw random numbers: the generators' states go on.
-        """
+        """Train on changed data, and keep the states of the generators it drew from."""
         trainable, others, optimizer, metrics = state
         variables = [
             *self.trainable_variables,

@@ -28,7 +28,7 @@ def draw(seed, step, shapes, uniforms):
 def draw_from(state, tensors, uniforms):
     """Return normals shaped like `tensors`, and uniforms (uniforms,).
 
-    Both depend on `state`, which is (seed, step count), alone.
+    `state` is (seed, step count).
     """
     key = jax.random.key(state[0], impl="threefry2x32")
     key = jax.random.fold_in(key, state[1])

@@ -24,10 +24,7 @@ __all__ = [
 
 
 def refuse_replicas(name):
-    """Raise a `ValueError` if there are several processes.
-
-    `mh.ParallelChains` divides its chains among the devices of one process.
-    """
+    """Raise a `ValueError` if there are several processes."""
     count = jax.process_count()
     if count > 1:
         raise ValueError(
@@ -40,11 +37,7 @@ def refuse_replicas(name):
 
 
 def refuse_strategy(variables):
-    """Raise a `ValueError` if each of several processes would train by itself.
-
-    Without a distribution the processes would make the same chain, or chains that
-    nobody told apart.
-    """
+    """Raise a `ValueError` if each of several processes would train by itself."""
     count = jax.process_count()
     if count > 1 and not any(is_spread(variable) for variable in variables):
         raise ValueError(
@@ -69,10 +62,7 @@ def is_first_process():
 
 
 def host_value(value):
-    """Return a tensor or variable as a numpy array.
-
-    If other processes hold parts of it, wait for them, and gather the parts.
-    """
+    """Return a numpy array. If other processes hold parts of it, wait for them."""
     array = ops.convert_to_tensor(value)
     if not array.is_fully_addressable and not array.is_fully_replicated:
         array = multihost_utils.process_allgather(array, tiled=True)

@@ -112,14 +112,6 @@ class ChainTrainer(TrainerHooks):
                 f"{error.message.strip().splitlines()[-1][:200]}"
             ) from error
 
-    def train_step(self, data):
-        """Train all chains by one step."""
-        return self._step(data, True)
-
-    def test_step(self, data):
-        """Evaluate all chains on one batch."""
-        return self._step(data, False)
-
     def _step(self, data, training):
         variables = self._step_variables(training)
         values = [tf.convert_to_tensor(variable.value) for variable in variables]

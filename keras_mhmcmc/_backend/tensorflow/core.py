@@ -69,11 +69,8 @@ def read(variables):
 
 
 def dense(gradients, variables):
-    """Return gradients as ordinary tensors.
-
-    The gradient of an `Embedding` is sparse. In a graph, that of a `Conv1D` may not
-    know its shape, which is that of the variable.
-    """
+    """Return gradients as ordinary tensors: that of an `Embedding` is sparse."""
+    # In a graph, that of a `Conv1D` may not know its shape.
     tensors = [tf.convert_to_tensor(gradient) for gradient in gradients]
     for tensor, variable in zip(tensors, variables, strict=True):
         tensor.set_shape(variable.shape)
@@ -95,10 +92,8 @@ def _examples_of(data):
 
 
 def with_examples(step, has_chains):
-    """Run `step()`, which assigns variables, unless the mini-batch is empty.
-
-    Chains run in a `StatelessScope`, where no branch may assign: see `ChainTrainer`.
-    """
+    """Run `step()`, which assigns variables, unless the mini-batch is empty."""
+    # Chains run in a `StatelessScope`, where no branch may assign: see `ChainTrainer`.
     count = None if has_chains else _examples_of(data_of_step())
     if count is None or tf.distribute.get_strategy().num_replicas_in_sync > 1:
         step()
@@ -109,9 +104,9 @@ def with_examples(step, has_chains):
 def compiled_update(update, variables):
     """Return `update(gradient, loss, rate)`, compiled if this saves time.
 
-    `update` assigns `variables`. On a CPU, Keras does not use XLA, with which the
-    update of half a million weights takes half the time. But XLA compiles for seconds,
-    and longer for more tensors. It does not compile an update that replicas share.
+    On a CPU, Keras does not use XLA, with which the update of half a million weights
+    takes half the time. But XLA compiles for seconds, longer for more tensors, and not
+    what replicas share.
     """
     weights = sum(math.prod(variable.shape) for variable in variables)
     pays = weights >= max(_COMPILED_WEIGHTS, _COMPILED_WEIGHTS // 8 * len(variables))
@@ -122,12 +117,9 @@ def compiled_update(update, variables):
 
 
 def compile_function(function):
-    """Return `function`, a function of tensors, compiled.
-
-    TensorFlow counts the tracings of functions by their code. So it warned of repeated
-    tracing when the functions of several models were traced, each of them once. A
-    `partial` has no code: TensorFlow then counts the tracings of each one by itself.
-    """
+    """Return `function`, a function of tensors, compiled."""
+    # TensorFlow counts tracings by the code, and warned when the functions of several
+    # models were traced, each once. A `partial` has no code, and is counted by itself.
     return tf.function(functools.partial(function))
 
 
@@ -207,10 +199,9 @@ def _sums(function, arrays):
 
 
 def _sums_in_pieces(function, arrays):
-    """Return what `_sums` returns, summed in pieces.
+    """Return what `_sums` returns, in a third of the time, without memory for factors.
 
-    On a CPU this takes a third of the time, and no memory for the factors. From whole
-    tensors, XLA would make all products before it adds up the first.
+    From whole tensors, XLA would make all products before it adds up the first.
     """
 
     def piece(arrays, start, stop):

@@ -22,10 +22,7 @@ def draw(seed, step, shapes, uniforms):
 
 
 def draw_from(state, tensors, uniforms):
-    """Return normals shaped like `tensors`, and uniforms (uniforms,).
-
-    Both depend on `state`, which is (seed, step count), alone.
-    """
+    """Return normals shaped like `tensors`, and uniforms; `state` is (seed, step)."""
     return xla.normals_like(
         tensors,
         lambda small: _at_once(state, small, uniforms),
@@ -64,10 +61,7 @@ def _leading_bits(integers, bits):
 
 
 def _normals(integers, bits):
-    """Return normals from signed integers.
-
-    `bits` is the number of bits in a float's fraction: 24 for float32, 53 for float64.
-    """
+    """Return normals from integers, for floats with so many bits in their fraction."""
     # Half a step makes the numbers symmetric about 0. Under XLA on a CPU, the inverse
     # error function is twice as fast as `stateless_normal`.
     centred = (_leading_bits(integers, bits) + 0.5) / 2.0 ** (bits - 1)

@@ -18,10 +18,7 @@ def refuse_replicas(name):
 
 
 def refuse_strategy(variables):
-    """Raise a `ValueError` for a strategy that does not make the chain of one device.
-
-    `MirroredStrategy` does, if it has made all variables.
-    """
+    """Raise a `ValueError` for a strategy of several devices that is not mirrored."""
     strategy = tf.distribute.get_strategy()
     made = [strategy.extended.variable_created_in_scope(v.value) for v in variables]
     if not all(made):
@@ -53,10 +50,8 @@ def _described(strategy):
 
 
 def over_replicas(gradients, loss, changes):
-    """Return the gradients and the loss of the whole batch.
-
-    Keras divides the loss of each replica by the number of replicas, so both are sums.
-    """
+    """Return the gradients and the loss of the whole batch."""
+    # Keras divides the loss of each replica by their number: both are sums.
     context = _context_of_several()
     if context is None:
         return gradients, loss
@@ -70,9 +65,8 @@ def over_replicas(gradients, loss, changes):
 def on_each_replica(update, weights):
     """Return `update(gradient, loss, rate)`, which updates the copies of all replicas.
 
-    All replicas compute the same. `update` assigns many variables. It runs as the
-    update of the first of `weights`. There, TensorFlow reads and writes the copies of
-    one replica, whatever the variable.
+    It runs as the update of the first of `weights`. There, TensorFlow reads and writes
+    the copies of one replica, whatever the variable.
     """
     context = _context_of_several()
     if context is None:

@@ -51,10 +51,9 @@ class ChainsNoise:
 
 
 def over_chains(step, chains, shared, data, chunk):
-    """Run `step` for `chunk` chains at a time, one or all, and return the new values.
+    """Run `step` for `chunk` chains at a time, and return the new values.
 
-    Those of `chains` are written in place, so that the weights of one chain stay in the
-    processor's cache for the whole of its step.
+    Those of `chains` are written in place, and stay in the processor's cache.
     """
     count = len(chains[0])
     for first in range(0, count, chunk):
@@ -101,14 +100,6 @@ class ChainTrainer(TrainerHooks):
             step = functools.partial(self._run_step, training=True)
             self.jit_compile, self._compiled_steps = False, CompiledTraining(step)
 
-    def train_step(self, data):
-        """Train all chains by one step."""
-        return self._step(data, True)
-
-    def test_step(self, data):
-        """Evaluate all chains on one batch."""
-        return self._step(data, False)
-
     def _step(self, data, training):
         variables = self._step_variables(training)
         if training and self._compiled_steps is not None:
@@ -120,10 +111,7 @@ class ChainTrainer(TrainerHooks):
 
 
 def vectorized(function, randomness="error"):
-    """Return `torch.func.vmap(function)`, in which Keras' convolutions work.
-
-    It fails on Keras' dropout with a seed, which asks for Python numbers.
-    """
+    """Return `torch.func.vmap(function)`, in which Keras' convolutions work."""
     mapped = torch.func.vmap(function, randomness=randomness)
 
     def run(*values):

@@ -28,13 +28,10 @@ _REMEDY = (
 
 
 class CompiledStep:
-    """A step of the loop of chains, compiled when it is called first.
+    """A step of `compile_chains`, compiled when it is called first.
 
-    From step to step the state is the list of its leaves. Packing it takes as long as
-    a small step.
-
-    Args:
-        step: as `compile_chains` takes it.
+    From step to step the state is the list of its leaves: packing it takes as long as a
+    small step.
     """
 
     def __init__(self, step):
@@ -63,10 +60,7 @@ class CompiledStep:
         return values
 
     def __call__(self, leaves, constants, draws=(), number=0):
-        """Return the next state's leaves, records and counts, as `step` does.
-
-        All calls have tensors of the same shapes.
-        """
+        """Return the next state's leaves, records and counts, as `step` does."""
         values = self.compile(leaves, constants, draws, number)
         results = self._program(*values)
         end, last = self._ends
@@ -118,12 +112,8 @@ class CompiledStep:
 class CompiledTraining:
     """Training steps, compiled for the shapes of the first mini-batch.
 
-    Mini-batches of other shapes, such as a short last one, run as they are. So do all
-    if the step cannot be compiled, with a warning.
-
-    Args:
-        step: function of a list of tensors and a mini-batch. It returns logs and the
-            new list.
+    `step(values, data)` returns logs and new values. Mini-batches of other shapes run
+    as they are. So do all if the step cannot be compiled, with a warning.
     """
 
     def __init__(self, step):
@@ -183,8 +173,7 @@ def _traced(function, values):
 def _are_same(traced, other):
     """Return whether traces of a step at two states are the same.
 
-    `make_fx` takes a tensor that it cannot follow for a constant, such as a tensor in
-    another class. The compiled step would keep the value of the first step for good.
+    `make_fx` takes a tensor that it cannot follow for a constant, for good.
     """
     pairs = zip(_constants(traced), _constants(other), strict=False)
     return traced.code == other.code and all(
@@ -200,10 +189,7 @@ def _constants(traced):
 
 
 def _leaves(state):
-    """Return the leaves of nested lists and tuples, in the layout of a compiled step.
-
-    `keras.tree` takes as long as a small step.
-    """
+    """Return the leaves of nested lists and tuples, faster than `keras.tree`."""
     if not isinstance(state, list | tuple):
         return [state.contiguous() if torch.is_tensor(state) else state]
     return [leaf for part in state for leaf in _leaves(part)]

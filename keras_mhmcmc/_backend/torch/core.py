@@ -107,20 +107,18 @@ uncompiled = torch.compiler.disable
 
 
 def donated(variables, values):
-    """Return `values`, which a kernel may overwrite.
+    """Return `values` in the memory of `variables`, which a kernel may overwrite.
 
-    They lie in the memory of `variables`. Without this the peak memory of SGLD on a CPU
-    grows by the size of the weights.
+    Without this the peak memory of SGLD grows by the size of the weights.
     """
     write(variables, values)
     return Donated(read(variables))
 
 
 def dense(gradients, variables):
-    """Return gradients as ordinary tensors.
+    """Return gradients, and remove them from `variables`.
 
-    Also remove the gradients from `variables`. Two weights may have one path, as in two
-    nested models whose layers have the same names. Keras lists parameters by path: its
+    Keras lists parameters by path. Two weights of nested models may share one: its
     `zero_grad` clears one of the two, and the next step would add to the other.
     """
     gradients = list(gradients)
@@ -137,11 +135,7 @@ def cond(condition, if_true, if_false):
 
 
 def steps_if(condition, step, variables):
-    """Run `step()`, which assigns `variables`, if `condition` holds.
-
-    On a GPU, do nothing and return False: a branch would have to wait for the
-    condition.
-    """
+    """Run `step()` if `condition` holds, unless a branch would wait for a GPU."""
     if not is_known(condition):
         return False
     if condition:
@@ -162,10 +156,8 @@ def gradient_and_more(function):
 
 
 def map_members(function, stacked, chunk):
-    """Return `function(member)` of each slice of `stacked`, stacked.
-
-    One slice at a time, whatever `chunk` is: `torch.func.vmap` is slower on a CPU.
-    """
+    """Return `function(member)` of each slice of `stacked`, stacked."""
+    # One at a time, whatever `chunk` is: `torch.func.vmap` is slower on a CPU.
     outputs = [
         function([tensor[i] for tensor in stacked]) for i in range(len(stacked[0]))
     ]
@@ -292,11 +284,8 @@ def between(x, y, share):
 
 
 def wrapped_product(x, factor, constant=0):
-    """Return factor x + constant of int32 tensors, modulo 2^32.
-
-    A compiled step is a program in C++, where int32 must not overflow. With int32 some
-    indices were out of bounds.
-    """
+    """Return factor x + constant of int32 tensors, modulo 2^32."""
+    # In a compiled step, a program in C++, int32 must not overflow.
     return (x.long() * factor + constant).to(torch.int32)
 
 

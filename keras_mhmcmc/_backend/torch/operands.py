@@ -16,10 +16,7 @@ _COMPARISONS = ("lt", "le", "gt", "ge", "eq", "ne")
 
 
 class Operand(torch.Tensor):
-    """A tensor whose operators convert arrays to the dtype of the tensor.
-
-    The results are operands, too. JAX and TensorFlow convert arrays in the same way.
-    """
+    """A tensor whose operators convert arrays to its dtype, as those of JAX do."""
 
     __array_ufunc__ = None  # numpy leaves `array - operand` to it
 

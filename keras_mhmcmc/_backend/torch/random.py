@@ -43,10 +43,7 @@ class SeedsOnHost:
         self._rows = self._version = None
 
     def of_step(self, whole, part):
-        """Return the seeds of this step, and count it.
-
-        `part` is the memory of `whole`, or that of some of its rows.
-        """
+        """Return the seeds of this step, of the rows of `whole` in `part`; count it."""
         if self._version != (whole.data_ptr(), whole._version):
             self._rows = whole.reshape(-1, 2).tolist()
         first = (part.data_ptr() - whole.data_ptr()) // (2 * part.element_size())
@@ -68,10 +65,7 @@ def draw_from(seed, tensors, uniforms):
 
 
 def rows_of(seeds, normals, uniforms, like):
-    """Return normals (seeds, normals) and float32 uniforms (seeds, uniforms).
-
-    Both are on the device of `like`. The normals are float64 if `like` is.
-    """
+    """Return normals (seeds, normals), float64 if `like` is, and float32 uniforms."""
     if like.device.type == "cpu":
         return _on_host(seeds, normals, uniforms, like)
     dtype = torch.float64 if like.dtype == torch.float64 else torch.float32
@@ -116,10 +110,7 @@ class _Source:
         self._state = self._bits.state
 
     def restart(self, seed):
-        """Start from all bits of a seed, as the generator's author does.
-
-        This takes 4 microseconds. A new generator takes 23, for each of many chains.
-        """
+        """Start from all bits of a seed, in a sixth of the time of a new generator."""
         self._state["state"]["state"][:] = seed, seed, seed, 1
         self._bits.state = self._state
         self._bits.random_raw(12, output=False)

@@ -93,10 +93,7 @@ _INTEGERS = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 
 
 def _differ(tensors):
-    """Return whether the bits of each tensor differ between the processes.
-
-    Sums of integers do not depend on the order. For floats, NaN is no number.
-    """
+    """Return whether the bits of each tensor differ between the processes."""
     with torch.no_grad():
         bits = [x.detach().view(_INTEGERS[x.element_size()]) for x in tensors]
         sums = torch.stack([x.sum(dtype=torch.int64) for x in bits])
@@ -106,10 +103,7 @@ def _differ(tensors):
 
 
 def over_replicas(gradients, loss, changes):
-    """Return the gradients and the loss of the whole batch, of all processes.
-
-    `DistributedDataParallel` has averaged the gradients.
-    """
+    """Return the gradients, averaged already, and the loss of all processes."""
     count = count_processes()
     if count == 1 or loss is None:
         return gradients, loss
