@@ -103,7 +103,6 @@ def tensors(x: Inputs, chosen: Any) -> Any:
 
 
 def declares_integers(network: keras.Model) -> bool:
-    """Return whether a network declares that one of its inputs has integers."""
     declared = keras.tree.flatten(_declared(network) or [])
     return any("int" in keras.backend.standardize_dtype(x.dtype) for x in declared)
 

@@ -60,7 +60,6 @@ def check_layers(name: str, model: keras.Model) -> None:
 def rebuilt(
     model: keras.Model, change: Callable[[Any], Any] = lambda config: config
 ) -> keras.Model:
-    """Return a new model of the same architecture, for this process alone."""
     return recipe(model)(change)
 
 
@@ -128,7 +127,6 @@ def recipe(model: keras.Model) -> Callable[..., keras.Model]:
 
 
 def recipe_if_needed(model: keras.Model) -> Callable[..., keras.Model]:
-    """Return `recipe(model)`, or a function with its error."""
     try:
         return recipe(model)
     except ERRORS as error:

@@ -22,8 +22,6 @@ Row = dict[str, Any]
 
 
 class Printed(NamedTuple):
-    """What is printed of a table."""
-
     lines: Sequence[Sequence[str]]  # of cells; the first cell names the line
     heads: Sequence[int] = (0,)  # which of the lines are heads
     above: str = ""  # a line of text

@@ -81,7 +81,6 @@ _NAME = re.compile(r"([A-Za-z0-9.][A-Za-z0-9_.-]*)?")
 
 
 def scope_name(value: Any) -> Any:
-    """Return `value`, the name of a model or an optimizer, or raise a `ValueError`."""
     if isinstance(value, str) and not _NAME.fullmatch(value):
         raise ValueError(
             "Argument `name` must start with a letter, a digit or a dot and contain "
@@ -94,7 +93,6 @@ def scope_name(value: Any) -> Any:
 def integer(
     name: str, value: Any, low: int, hint: str = "", high: int = LARGEST_INTEGER
 ) -> int:
-    """Return `value` as an int in [low, high], or raise a `ValueError`."""
     is_integer = isinstance(value, numbers.Integral) and not isinstance(value, bool)
     if not is_integer or value < low:
         raise ValueError(
@@ -110,7 +108,6 @@ def integer(
 
 
 def seed(value: Any) -> int:
-    """Return `value` as a seed that every backend accepts, or raise a `ValueError`."""
     return integer("seed", value, 0, hint="It must be less than 2**31.")
 
 
@@ -201,7 +198,6 @@ def matrix(name: str, values: Any) -> Array:
 
 
 def batch_size(value: Any, train_size: int) -> int:
-    """Return `value` as a batch size of at most `train_size` examples, or raise."""
     value = integer("batch_size", value, 1)
     if value > train_size:
         raise ValueError(
@@ -245,7 +241,6 @@ def positions(name: str, value: Any, count: int, owner: str) -> tuple[int, ...]:
 
 
 def activation(value: Any) -> Callable[[Tensor], Tensor]:
-    """Return the function that `keras.activations.get` finds, or raise."""
     try:
         return activations.get(value)
     except (KeyError, TypeError, ValueError) as error:

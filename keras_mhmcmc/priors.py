@@ -135,7 +135,6 @@ def _precision(scales: dict[str, float], path: str) -> float:
 
 
 def warn_of_regularizers(variables: Sequence[Any]) -> None:
-    """Warn if the loss has a second prior."""
     paths = [v.path for v in variables if v.regularizer is not None]
     if paths:
         warn(
@@ -339,7 +338,6 @@ def _check_sparse(sparse: Any) -> None:
 
 
 def _is_pattern(value: Any) -> bool:
-    """Return whether `value` is a string with a regular expression."""
     try:
         re.compile(value)
     except (re.error, TypeError):
@@ -348,7 +346,6 @@ def _is_pattern(value: Any) -> bool:
 
 
 def checked_spike_slab(prior: Any) -> SpikeSlab:
-    """Return `prior` if it is a `SpikeSlab`, or raise a `ValueError`."""
     return _validate.instance(
         "prior",
         prior,

@@ -27,7 +27,6 @@ def __dir__() -> list[str]:
 
 
 def check_shares(name: str, rate: Any) -> None:
-    """Raise a `ValueError` if `rate` is a schedule with values outside [0, 1]."""
     if not isinstance(rate, Schedule):
         return
     values = [float(rate(iteration)) for iteration in _PROBES]

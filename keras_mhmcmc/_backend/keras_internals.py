@@ -273,7 +273,6 @@ def loaded_parts() -> set[int]:
 
 
 def _callers() -> Iterator[FrameType]:
-    """Yield the frames of the callers, from inside."""
     frame = inspect.currentframe()
     while frame is not None:
         yield frame
@@ -291,7 +290,6 @@ def fitting_frame(model: keras.Model | None = None) -> FrameType | None:
 
 
 def is_fitting() -> bool:
-    """Return whether the `fit` of any Keras model runs."""
     return fitting_frame() is not None
 
 
@@ -457,11 +455,9 @@ class TrainerHooks(BuiltBeforeSteps):
         self.build_for_training()
 
     def train_step(self, *given: Any) -> Any:
-        """Train all chains by one step."""
         return self._step(*given, training=True)
 
     def test_step(self, *given: Any) -> Any:
-        """Evaluate all chains on one batch."""
         return self._step(*given, training=False)
 
     def compile_steps(self, is_wanted: bool) -> None:
@@ -476,7 +472,6 @@ class TrainerHooks(BuiltBeforeSteps):
 
 
 def layout_of(variable: keras.Variable) -> Any:
-    """Return the layout of a variable over devices, or None."""
     return getattr(variable, "_layout", None)
 
 

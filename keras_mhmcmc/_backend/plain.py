@@ -50,7 +50,6 @@ class DataTrainer(BuiltBeforeSteps):
     """The step function that Keras' trainer calls, on what `change_data` returns."""
 
     def train_step(self, data):
-        """Train by one step on changed data."""
         return super().train_step(self.change_data(data))
 
 
@@ -58,7 +57,6 @@ class StepTrainer(BuiltBeforeSteps):
     """The step function that Keras' trainer calls, of a step without a gradient."""
 
     def train_step(self, data):
-        """Run `own_step(data)`, which assigns variables and returns the logs."""
         return self.own_step(data)
 
 
@@ -141,17 +139,14 @@ def add_terms(xs, *terms):
 
 
 def affine(x, slope, constant):
-    """Return slope x + constant."""
     return slope * x + constant
 
 
 def add_product(x, y, z):
-    """Return x + y z."""
     return x + y * z
 
 
 def between(x, y, share):
-    """Return x + share (y - x)."""
     return x + share * (y - x)
 
 
@@ -171,7 +166,6 @@ def select(condition, xs, ys):
 
 
 def all_finite(xs):
-    """Return whether all numbers are finite."""
     return ops.all(ops.stack([ops.all(ops.isfinite(x)) for x in xs]))
 
 

@@ -120,7 +120,6 @@ def refuse(options: Mapping[str, Any], sampler: type) -> None:
 
 
 def check_prior(prior: Any) -> None:
-    """Raise a `ValueError` unless `prior` is None or a `Prior`."""
     if isinstance(prior, SpikeSlab):
         raise ValueError(
             "Argument `prior` must be None or a prior such as "
@@ -171,7 +170,6 @@ def refuse_other_weights(sampled: Sequence[keras.Variable], model: keras.Model) 
 
 
 def refuse_loss_scaling(model: keras.Model) -> None:
-    """Raise a `ValueError` if Keras' loss scaling wraps the optimizer of `model`."""
     if isinstance(model.optimizer, keras.optimizers.LossScaleOptimizer):
         raise ValueError(
             "Argument `optimizer` of `compile` must not be wrapped in Keras' loss "

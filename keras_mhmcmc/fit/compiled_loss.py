@@ -65,7 +65,6 @@ def missing(name: str) -> str:
 
 
 def check_is_mean(model: keras.Model) -> None:
-    """Raise a `ValueError` if a loss of `model` is not a mean over the batch."""
     for loss in keras.tree.flatten(model.loss):
         is_loss = isinstance(loss, keras.losses.Loss)
         if is_loss and loss.reduction in ("sum", "none", None):
@@ -106,7 +105,6 @@ def _warn_of_another_likelihood(model: keras.Model) -> None:
 
 
 def is_mean_squared_error(loss: Any) -> bool:
-    """Return whether `loss`, as given to `compile`, is the mean squared error."""
     if isinstance(loss, keras.losses.MeanSquaredError):
         return loss.reduction == "sum_over_batch_size"
     if isinstance(loss, str):
@@ -115,7 +113,6 @@ def is_mean_squared_error(loss: Any) -> bool:
 
 
 def check_is_mean_squared_error(model: keras.Model) -> None:
-    """Raise a `ValueError` if `model` has a loss other than the mean squared error."""
     losses = keras.tree.flatten(model.loss)
     others = [x for x in losses if x is not None and not is_mean_squared_error(x)]
     if others:
@@ -239,7 +236,6 @@ def fitted_targets(model: keras.Model) -> Any:
 
 
 def _is_of_keras(given: Any) -> bool:
-    """Return whether a loss as given to `compile` is one of Keras' or of ours."""
     kind = given if inspect.isfunction(given) else type(given)
     is_known = kind.__module__.partition(".")[0] in ("keras", "keras_mhmcmc")
     return isinstance(given, str) or is_known
@@ -302,7 +298,6 @@ def first_batches(
 
 
 def mean_loss(model: keras.Model, outputs: Any, y: Any, weights: Any = None) -> float:
-    """Return the mean loss of outputs."""
     y_true, y_pred = ops.convert_to_tensor(y), ops.convert_to_tensor(outputs)
     # Not by `Loss.__call__`, which divides by the number of replicas.
     loss = _backend.compiled_losses(model)[0][0]

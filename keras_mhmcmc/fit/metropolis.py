@@ -146,7 +146,6 @@ class MetropolisSampler(Sampler):
             adapts.assign(np.zeros(adapts.shape, bool))
 
     def _is_adapting(self) -> Array:
-        """Return whether the learning rate of each chain is adapted now."""
         if not self.slots.rate:
             return np.zeros(self.slots.pending.shape, bool)
         return ops.convert_to_numpy(self.slots.rate.adapts)

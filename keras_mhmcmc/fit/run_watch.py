@@ -78,7 +78,6 @@ class SampleWatch:
         self.restart()
 
     def restart(self) -> None:
-        """Forget the epochs of the last `fit`."""
         self._once = Once()
         self._is_unburnt = False  # a new chain, and no burn-in was asked for
         self._energies: list[float] = []  # means of the epochs with a sample
@@ -231,7 +230,6 @@ def _rate_of(sampler: Sampler) -> float:
 
 
 def _num_weights(sampler: Sampler) -> float:
-    """Return the number of weights that each chain samples."""
     weights = sum(math.prod(v.shape) for v in sampler.sampled_variables)
     return weights / (sampler.num_chains or 1)
 

@@ -247,7 +247,6 @@ class Energies:
         self.variable.assign(state)
 
     def mark(self, iteration: int, listener: Callable[[], None] | None = None) -> None:
-        """Mark the state at `iteration` as a sample, which `listener` awaits."""
         self.notify()
         if not (self.is_pending() and self.marked_at() == iteration):
             state = self._read()
@@ -257,7 +256,6 @@ class Energies:
         self.listen(listener)
 
     def listen(self, listener: Callable[[], None] | None) -> None:
-        """Call `listener()` once the energy of the marked sample is known."""
         if listener is not None and listener not in self._listeners:
             self._listeners.append(listener)
 
@@ -276,7 +274,6 @@ class Energies:
                 listener()
 
     def is_pending(self) -> bool:
-        """Return whether the marked sample has yet to be evaluated."""
         return bool(((self._read()[..., _IS_PENDING] > 0.0) & ~self._lost()).any())
 
     def marked_at(self) -> int:
@@ -366,7 +363,6 @@ class ModelStates:
         model: keras.Model | None,
         sampled: Sequence[keras.Variable],
     ) -> None:
-        """Add the states to a store of the optimizer's variables."""
         if model is not None:
             self.follow(model)
             changed = {id(v) for v in _backend.changed_by_saving(model)}
@@ -384,7 +380,6 @@ class ModelStates:
         model: keras.Model | None,
         sampled: Sequence[keras.Variable],
     ) -> dict[str, Any]:
-        """Load the states from a store, and return its other entries."""
         entries = {name: store[name] for name in store.keys()}  # noqa: SIM118
         self._loaded = _taken(entries, _GENERATOR)
         weights = _taken(entries, _WEIGHT)

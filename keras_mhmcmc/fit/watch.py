@@ -156,8 +156,6 @@ _LOWER = (
 
 
 class Row(NamedTuple):
-    """A warning of the table."""
-
     run: str
     text: str
 
@@ -176,12 +174,10 @@ ROWS = _rows()
 
 
 def text_of(row: str, **facts: Any) -> str:
-    """Return the warning of a row."""
     return ROWS[row].text.format(**facts)
 
 
 def tell(row: str, **facts: Any) -> None:
-    """Warn."""
     warn(text_of(row, **facts))
 
 
@@ -204,7 +200,6 @@ class Once:
         self._told: set[str] = set()
 
     def tell(self, row: str, **facts: Any) -> None:
-        """Warn, unless there was a warning of this row."""
         self.say(row, text_of(row, name=self._name, **facts))
 
     def say(self, what: str, message: str | None) -> None:
@@ -213,14 +208,12 @@ class Once:
             warn(message)
 
     def look_at_warm_up(self, steps: int, traits: Traits) -> None:
-        """Warn if a run of so many steps ends in its plain first steps."""
         argument, count = traits.warm_up_argument
         if 0 < steps <= traits.warm_up:
             done = min(steps, count)
             self.tell("warm-up", done=done, argument=argument, count=count)
 
     def is_first(self, what: str) -> bool:
-        """Return whether nobody has asked this before."""
         is_first = what not in self._told
         self._told.add(what)
         return is_first

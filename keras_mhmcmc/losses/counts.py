@@ -46,7 +46,6 @@ class PoissonNLL(Likelihood):
         return 1
 
     def _nats(self, y_true: Tensor, *parts: Tensor) -> Tensor:
-        """Return the nats of each target."""
         log_mean = log_rate(ops, parts[0])
         return -_laws.count_log_prob(ops, y_true, ops.exp(log_mean), log_mean)
 
@@ -91,7 +90,6 @@ class NegativeBinomialNLL(Likelihood):
         return 2
 
     def _nats(self, y_true: Tensor, *parts: Tensor) -> Tensor:
-        """Return the nats of each target."""
         log_mean = log_rate(ops, parts[0])
         size = _LEAST_SIZE + ops.exp(log_rate(ops, parts[1]))
         rate = ops.exp(log_mean)

@@ -117,7 +117,6 @@ class GaussianNLL(_WithDeviation):
         return 2 if self.noise_std is None else 1
 
     def _nats(self, y_true: Tensor, *parts: Tensor) -> Tensor:
-        """Return the nats of each target."""
         if self.noise_std is None:
             log_std = self._log_std(parts[1])
             residual = (y_true - parts[0]) * ops.exp(-log_std)
@@ -222,7 +221,6 @@ class StudentTNLL(_WithDeviation):
         return 3 if self.df is None else 2
 
     def _nats(self, y_true: Tensor, *parts: Tensor) -> Tensor:
-        """Return the nats of each target."""
         log_std = self._log_std(parts[1])
         z = (y_true - parts[0]) * ops.exp(-log_std)
         df = ops.ones_like(z) * (self.df or 0.0)
@@ -282,7 +280,6 @@ class MixtureNLL(_WithDeviation):
         return 3 * self.components
 
     def _nats(self, y_true: Tensor, *parts: Tensor) -> Tensor:
-        """Return the nats of each target."""
         means, raw, logits = (ops.stack(group) for group in self._groups(parts))
         log_std = self._log_std(raw)
         squares = ops.square((y_true - means) * ops.exp(-log_std))

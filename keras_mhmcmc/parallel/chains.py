@@ -372,7 +372,6 @@ class ParallelChains(_backend.ChainTrainer, StackedModel):
         return [] if self._untracked.metrics is None else [self._untracked.metrics]
 
     def _built_metrics(self) -> ChainMetrics:
-        """Return the metrics, which the first `fit` or `evaluate` builds."""
         if self._untracked.metrics is None:
             raise ValueError(
                 "There are no metrics yet. Call `fit` or `evaluate_chains` first."
@@ -380,17 +379,14 @@ class ParallelChains(_backend.ChainTrainer, StackedModel):
         return self._untracked.metrics
 
     def log_names(self) -> list[str]:
-        """Return the names of the logs, in the order of `evaluate`."""
         return self._built_metrics().names
 
     def build_for_training(self) -> None:
-        """Build the chains' metrics and the optimizer; `template` is built."""
         if self._untracked.metrics is None:
             self._untracked.metrics = ChainMetrics(self.template, self.num_chains)
         self.build_optimizer()
 
     def build_optimizer(self) -> None:
-        """Build the optimizer with slots for each chain."""
         if self.optimizer is not None and not self.optimizer.built:
             self.optimizer.build(self.trainable_variables)
             rows = [v for v in self.optimizer.variables if len(v.shape) > 0]

@@ -34,7 +34,6 @@ class ChainMetrics(keras.metrics.Metric):
         self.reset_state()
 
     def reset_state(self) -> None:
-        """Reset the metrics of every chain."""
         self._template.reset_metrics()
         for state, variable in zip(
             self._states, self._template.metrics_variables, strict=True
@@ -52,7 +51,6 @@ class ChainMetrics(keras.metrics.Metric):
         return 0
 
     def result(self) -> dict[str, Tensor]:
-        """Return the mean over chains of each metric, by name."""
         return self.means(self._results.value)
 
     def means(self, results: Tensor) -> dict[str, Tensor]:
@@ -89,7 +87,6 @@ class ChainHistory(keras.callbacks.Callback):
         return keras.callbacks.LambdaCallback(on_epoch_end=take)
 
     def as_arrays(self) -> dict[str, Array]:
-        """Return the record: arrays (epochs, chains) by name."""
         return {name: np.stack(values) for name, values in self._epochs.items()}
 
     def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:

@@ -82,7 +82,6 @@ def values_of(
 def _weights_of_each(
     start: Sequence[Any], names: Sequence[str], model: keras.Model, generator: Any
 ) -> Iterator[list[Array]]:
-    """Yield the weights of each model, or of each file."""
     reader = None
     for name, entry in zip(names, start, strict=True):
         if isinstance(entry, str | os.PathLike):
@@ -209,7 +208,6 @@ def initial_values(model: keras.Model, num_chains: int, seed: int) -> list[Array
 
 
 def drawn_again(model: keras.Model, generator: np.random.Generator) -> keras.Model:
-    """Return a new model of the same architecture, with other initial weights."""
     state = random.getstate()
     # Layers without a seed in their configuration draw one from Python's generator.
     random.seed(int(generator.integers(2**31)))

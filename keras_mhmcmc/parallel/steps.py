@@ -61,7 +61,6 @@ class ChainStep:
     def test(
         self, chains: Sequence[Tensor], shared: Sequence[Tensor], data: Any
     ) -> tuple[list[Tensor], list[Tensor]]:
-        """Evaluate a mini-batch, and return the new `chains` and `shared`."""
         trainable, others, metrics = split(
             chains, [len(self.trainable), len(self.others)]
         )

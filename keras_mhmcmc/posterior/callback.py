@@ -373,7 +373,6 @@ class PosteriorSamples(keras.callbacks.Callback):
         return keras.tree.map_structure(by_chain, members)
 
     def _check_not_empty(self) -> None:
-        """Raise a `ValueError` that says why there are no samples."""
         if len(self) > 0:
             return
         if self._reason is not None:
@@ -389,7 +388,6 @@ class PosteriorSamples(keras.callbacks.Callback):
         )
 
     def _warn_of_weights(self) -> None:
-        """Warn if the samples have importance weights that differ."""
         weights = self.weights
         if np.ptp(weights) > 1e-6:
             warn(

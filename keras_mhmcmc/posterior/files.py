@@ -121,7 +121,6 @@ def check_owner(folder: str, owner: object) -> None:
 
 
 def unlock(folder: str, owner: object) -> None:
-    """Give the folder back, if `owner` has it."""
     key = os.path.realpath(folder)
     if _LOCKED.get(key, (None,))[0] is owner:
         _, descriptor = _LOCKED.pop(key)

@@ -12,12 +12,10 @@ from keras_mhmcmc import _backend
 
 
 def iteration_of(model: keras.Model) -> int:
-    """Return the iteration of the optimizer."""
     return int(ops.convert_to_numpy(model.optimizer.iterations))
 
 
 def rate_of(model: keras.Model) -> float:
-    """Return the learning rate of the optimizer."""
     return float(ops.convert_to_numpy(model.optimizer.learning_rate))
 
 
@@ -73,6 +71,5 @@ class Interrupts:
         self.is_waiting = True
 
     def _is_fitting(self) -> bool:
-        """Return whether the model's `fit` is among the callers."""
         model = None if self._fitted is None else self._fitted()
         return model is not None and _backend.fitting_frame(model) is not None

@@ -23,7 +23,6 @@ Floats = npt.NDArray[np.float64]
 
 
 def log_weights(records: Sequence[Record]) -> Floats:
-    """Return the samples' log weights, shape (samples,) or (samples, chains)."""
     return _rows([record.log_weight for record in records])
 
 
@@ -79,7 +78,6 @@ def chains(store: Store, model: keras.Model) -> tuple[list[Array], keras.Model]:
 
 
 def _by_chain(store: Store, model: keras.Model) -> tuple[list[Array], keras.Model]:
-    """Return one array (samples, chains, ...) for each weight, and the single model."""
     draws, single = store.read(model), model
     is_pool = isinstance(store, PooledStore)
     if isinstance(model, StackedModel):
@@ -120,7 +118,6 @@ class PooledStore(Store):
 
     @property
     def iterations(self) -> npt.NDArray[np.int_]:
-        """Return the iteration of each sample, shape (samples, chains)."""
         columns = [
             store.iterations[: len(self.records)]
             for store in self.stores
@@ -138,7 +135,6 @@ class PooledStore(Store):
         )
 
     def read(self, model: keras.Model, length: int | None = None) -> list[Array]:
-        """Return one array (samples, folders, ...) for each of `model.weights`."""
         folders = [store.read(model, len(self.records)) for store in self.stores]
         return [_side_by_side(arrays) for arrays in zip(*folders, strict=True)]
 
@@ -229,7 +225,6 @@ def _check_independent(one: Store, other: Store) -> None:
 
 
 def _check_same_law(one: Store, other: Store) -> None:
-    """Refuse samples of another model, or of another sampler."""
     if one.signature != other.signature:
         raise ValueError(
             "Argument `directory` must list chains of one model, with the same names, "

@@ -42,7 +42,6 @@ class Run(NamedTuple):
 
 
 def run_of(model: keras.Model) -> Run:
-    """Return what there is to say about a run of `model`."""
     chains = model.num_chains if isinstance(model, StackedModel) else None
     optimizer = model.optimizer
     if not isinstance(optimizer, Sampler):
@@ -113,7 +112,6 @@ class Manifest(NamedTuple):
 
 
 def file_of(record: Record) -> str:
-    """Return the name of the file that holds a sample."""
     return f"sample-{record.iteration:010d}.h5"
 
 
@@ -201,7 +199,6 @@ class Store:
         return repr(self.directory) if self.directory else "memory"
 
     def _look(self) -> None:
-        """Take what the directory holds."""
         path = self._path(MANIFEST)
         is_there = os.path.exists(path)
         found = read_manifest(path) if is_there else Manifest([], [])
@@ -209,7 +206,6 @@ class Store:
 
     @property
     def iterations(self) -> npt.NDArray[np.int_]:
-        """Return the optimizer's iteration of each sample, shape (samples,)."""
         return np.array([record.iteration for record in self.records], int)
 
     # A `fit` begins.
@@ -288,7 +284,6 @@ class Store:
             )
 
     def _check_same_run(self, model: keras.Model) -> None:
-        """Raise a `ValueError` if the sampler of `model` is not that of the samples."""
         now = run_of(model)
         found = differences(now, self.run)
         if not found and len({now.seed, self.run.seed} - {None}) > 1:
@@ -339,7 +334,6 @@ class Store:
             self.drop(-1)
 
     def drop(self, index: int) -> None:
-        """Remove one sample."""
         records = list(self.records)
         dropped = records.pop(index)
         self._in_first(lambda: self._list(records, [dropped]))
@@ -371,7 +365,6 @@ class Store:
                 os.remove(self._path(name))
 
     def write(self) -> None:
-        """Make the records permanent, if there is a directory."""
         if self.directory and self.records:
             self._in_first(lambda: self._list(self.records))
 
@@ -448,7 +441,6 @@ class Store:
         self._base = files.read(self._path(files.BASE), {}, remedy)
 
     def _values_of(self, record: Record) -> list[Array]:
-        """Return the weights of a sample."""
         if not self.directory:
             values = self._base | self._changes[record.iteration]
             return [values[i] for i in range(len(values))]
@@ -513,7 +505,6 @@ def _base_of(model: keras.Model) -> dict[int, Array]:
 
 
 def host_copy(value: Tensor | keras.Variable) -> Array:
-    """Copy a tensor or variable to a numpy array that shares no memory with it."""
     return np.array(_backend.host_value(value))
 
 

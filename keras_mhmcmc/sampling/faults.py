@@ -90,7 +90,6 @@ def _remedy(unit: float) -> str:
 
 
 def count_of_nonfinite(target: LogDensity) -> str:
-    """Return a sentence with the number of bad values in the data; "" if none is."""
     arrays = [ops.convert_to_numpy(tensor) for tensor in target.constants]
     count = sum(int(np.sum(~np.isfinite(a))) for a in arrays if a.dtype.kind == "f")
     return f"`data` has {count} values that are not finite. " if count else ""
@@ -114,7 +113,6 @@ def warn_of_still_chains(
 
 
 def warn_of_lost_chains(energy: Array, target: LogDensity) -> None:
-    """Warn of draws where the energy is not finite."""
     outside = ~np.isfinite(energy)
     lost: Array = np.any(outside, axis=1)
     if lost.any():
@@ -128,7 +126,6 @@ def warn_of_lost_chains(energy: Array, target: LogDensity) -> None:
 
 
 def warn_of_nonfinite_data(counts: Mapping[str, Array], target: LogDensity) -> None:
-    """Warn if steps were not finite and the data may be why."""
     steps = counts["nonfinite"].sum()
     bad = count_of_nonfinite(target)
     if steps > 0 and bad:
@@ -139,7 +136,6 @@ def warn_of_nonfinite_data(counts: Mapping[str, Array], target: LogDensity) -> N
 
 
 def warn_of_rounding(position: Any) -> None:
-    """Warn if rounding to float32 decides where draws lie."""
     for name, array in named_leaves(position).items():
         numbers = np.asarray(array, "float64").reshape(-1, *array.shape[2:])
         if len(numbers) < _FEWEST_DRAWS or not np.isfinite(numbers).all():
@@ -178,7 +174,6 @@ def warn_of_runaway_chains(start: Array | None, energy: Array, usual: float) -> 
 
 
 def warn_of_large_batches(batch_size: Array, train_size: int) -> None:
-    """Warn if a test evaluates more examples than there are."""
     mean = float(np.mean(batch_size))
     if mean > train_size:
         warn(

@@ -81,12 +81,10 @@ class LogDensity:
 
     @property
     def function_name(self) -> str:
-        """The argument that gives the energy."""
         return next(iter(self._functions))
 
     @property
     def draws_batches(self) -> bool:
-        """Whether a step draws mini-batches that are smaller than the data."""
         return self.batch_size < self.train_size
 
     @property
@@ -338,7 +336,6 @@ class StepDensity:
         return energy, [tensors.flat(gradient)] if differentiate else []
 
     def _log_prior(self, leaves: Position, _: list[Tensor], __: list[Tensor]) -> Tensor:
-        """Return the log prior of one chain, ()."""
         return self._target.log_prior(self._packed(leaves))
 
     def _packed(self, leaves: Position) -> Any:

@@ -53,7 +53,6 @@ class Plan(NamedTuple):
 
     @property
     def num_draws(self) -> int:
-        """Number of draws that a whole run keeps."""
         return (self.num_steps - self.burn_in) // self.every
 
     def due(self, kept: int) -> int:
@@ -83,7 +82,6 @@ class Plan(NamedTuple):
 
 
 def checked_plan(num_steps: int, burn_in: int, every: int) -> Plan:
-    """Return how long to run and what to keep, or raise a `ValueError`."""
     num_steps = _validate.integer("num_steps", num_steps, 1)
     burn_in = _validate.integer("burn_in", burn_in, 0)
     plan = Plan(num_steps, burn_in, _validate.integer("every", every, 1))
@@ -268,7 +266,6 @@ class Program:
     def step(
         self, state: Any, constants: list[Tensor], noise: Any, number: Tensor
     ) -> tuple[Any, list[Tensor], list[Tensor]]:
-        """Return the next state, what to record, and counts."""
         first = len(self.target.constants)
         last = first + len(self._arrays)
         density = StepDensity(

@@ -22,7 +22,6 @@ class ReusableDensity:
         self._loops = collections.OrderedDict()
 
     def __call__(self, *arguments: Any) -> Tensor:
-        """Return the value of the function."""
         return self._function(*arguments)
 
     def loop(

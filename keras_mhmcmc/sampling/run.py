@@ -140,7 +140,6 @@ def sample(
 
 
 def bound_to_data(kernel: Bound, target: LogDensity, batch_size: int | None) -> Bound:
-    """Return the kernel for the data of the target, or raise a `ValueError`."""
     traits = kernel.traits
     if traits.needs_examples and not target.has_data:
         raise ValueError(

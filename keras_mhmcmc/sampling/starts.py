@@ -25,8 +25,6 @@ Check = Callable[[Any], float]
 
 
 class Start(NamedTuple):
-    """Where chains start."""
-
     structure: Any  # of a position
     shapes: list[tuple[int, ...]]  # of the position's tensors, the chain axis first
     position: list[Tensor]  # zeros if a saved state tells it
@@ -36,7 +34,6 @@ class Start(NamedTuple):
 
     @property
     def rows(self) -> list[tuple[int, ...]]:
-        """Shapes of the position's tensors of one chain."""
         return [shape[1:] for shape in self.shapes]
 
     def restored(self, template: Any, kernel: str, check: Check) -> Any:
@@ -63,7 +60,6 @@ class Start(NamedTuple):
             )
 
     def one_position(self, value: Any, name: str) -> list[Array]:
-        """Return the leaves of a position of one chain, or raise a `ValueError`."""
         arrays = checked_arrays(value, name)
         try:
             tree.assert_same_structure(arrays, self.structure)
@@ -89,7 +85,6 @@ class Start(NamedTuple):
 def begin(
     init: Any, num_chains: int, seed: int, check: Check, copies: int = 1
 ) -> Start:
-    """Return where chains start, from the arguments of `mh.sample`."""
     seed = _validate.seed(seed)
     if isinstance(init, ChainState):
         position = [ops.zeros(shape) for shape in init.shapes]

@@ -59,7 +59,6 @@ def _devices(num_chains):
 
 
 def place_chains(variables, num_chains):
-    """Spread the leading axis of variables over the devices."""
     if _devices(num_chains) > 1:
         sharding = NamedSharding(_mesh(), PartitionSpec(_AXIS))
         for variable in variables:

@@ -100,8 +100,6 @@ def accelerated():
 
 
 class DataTrainer(BuiltBeforeSteps):
-    """The step function that Keras' trainer calls, on what `change_data` returns."""
-
     def train_step(self, state, data):
         """Train on changed data, and keep the states of the generators it drew from."""
         trainable, others, optimizer, metrics = state
@@ -118,10 +116,7 @@ class DataTrainer(BuiltBeforeSteps):
 
 
 class StepTrainer(BuiltBeforeSteps):
-    """The step function that Keras' trainer calls, of a step without a gradient."""
-
     def train_step(self, state, data):
-        """Run `own_step(data)`, which assigns variables and returns the logs."""
         variables = [
             *self.trainable_variables,
             *self.non_trainable_variables,

@@ -41,8 +41,6 @@ def draw_from(state, tensors, uniforms):
 
 
 class NoiseStream(xla.NoiseStream):
-    """Noise by `draw_from`."""
-
     _draw_from = staticmethod(draw_from)
 
 

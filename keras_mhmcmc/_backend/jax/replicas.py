@@ -51,13 +51,11 @@ def refuse_strategy(variables):
 
 
 def is_spread(variable):
-    """Return whether a variable lies on devices of several processes."""
     value = stored_value(variable)
     return isinstance(value, jax.Array) and not value.is_fully_addressable
 
 
 def is_first_process():
-    """Return whether this is the process that writes files."""
     return jax.process_index() == 0
 
 
@@ -70,7 +68,6 @@ def host_value(value):
 
 
 def of_processes(number):
-    """Return an integer from 0 to 2**32 - 1 of each process. Wait for all of them."""
     if jax.process_count() == 1:
         return [number]
     gathered = multihost_utils.process_allgather(np.array([number], "uint32"))
@@ -78,7 +75,6 @@ def of_processes(number):
 
 
 def from_first_process(text):
-    """Return the text of the first process. Wait for all processes."""
     if jax.process_count() == 1:
         return text
     data = np.frombuffer(text.encode(), "uint8")

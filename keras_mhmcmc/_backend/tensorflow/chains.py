@@ -27,13 +27,10 @@ __all__ = [
 
 
 class ChainsNoise:
-    """The noise of several chains. `state` has a row (seed, step count) for each."""
-
     def __init__(self, state):
         self._state = state
 
     def draw(self, tensors, uniforms):
-        """Return normals shaped like `tensors`, and uniforms (chains, uniforms)."""
         state = counted(self._state)
         if state.shape[0] == 1:
             normals, uniform = draw_from(state[0], [x[0] for x in tensors], uniforms)
@@ -47,7 +44,6 @@ class ChainsNoise:
 
 
 def over_chains(step, chains, shared, data, chunk):
-    """Run `step` for `chunk` chains at a time, and return the new values."""
     count = chains[0].shape[0]
     if chunk > 1 or count == 1:
         return step(chains, shared, data)
@@ -74,8 +70,6 @@ def over_chains(step, chains, shared, data, chunk):
 
 
 def chain_gradients(function, trainable, rest):
-    """Return the losses, gradients and auxiliary outputs of all chains."""
-
     def single(values):
         trainable, rest = values
         with tf.GradientTape() as tape:
@@ -88,7 +82,6 @@ def chain_gradients(function, trainable, rest):
 
 
 def chain_outputs(function, values):
-    """Return `function(values)` of each chain, vectorised if there are several."""
     if tf.nest.flatten(values)[0].shape[0] == 1:
         outputs = function(tf.nest.map_structure(lambda x: x[0], values))
         return tf.nest.map_structure(lambda x: tf.expand_dims(x, 0), outputs)
@@ -96,8 +89,6 @@ def chain_outputs(function, values):
 
 
 class ChainTrainer(TrainerHooks):
-    """The step functions that Keras' trainer calls, around `_run_step`."""
-
     def fit(self, *args, **options):
         """Train all chains, or say that a step failed because it is vectorised."""
         try:
@@ -125,18 +116,15 @@ class ChainTrainer(TrainerHooks):
 
 
 def gather(arrays, index):
-    """Return rows of each array."""
     return [tf.gather(array, index) for array in arrays]
 
 
 def when(condition, function, values, at_first=False):
-    """Return `function(values)` if the scalar `condition` holds, else `values`."""
     condition = tf.convert_to_tensor(condition)
     return tf.cond(condition, lambda: function(values), lambda: values)
 
 
 def loop_while(condition, body, values, at_most=None):
-    """Return `values` after `body(*values)`, as long as `condition(*values)`."""
     return tf.while_loop(condition, body, values)
 
 
@@ -144,8 +132,6 @@ with_arrays = tf.autograph.experimental.do_not_convert
 
 
 def map_chains(function, constants, differentiate, auxiliary=False):
-    """Return a function that evaluates all chains, with gradients."""
-
     def one(elements):
         position, extra = elements
         if not differentiate:
@@ -177,12 +163,10 @@ def compiles(jit_compile, is_faster):
 
 
 def can_compile():
-    """Return True: XLA is part of TensorFlow."""
     return True
 
 
 def compile_chains(step, noise, records, capacity, fuse=True):
-    """Return a compiled loop of many steps, which keeps the records that are due."""
     shapes = []
 
     @tf.function(jit_compile=fuse, autograph=False)

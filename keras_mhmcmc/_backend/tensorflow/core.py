@@ -64,7 +64,6 @@ def _replica():
 
 
 def read(variables):
-    """Return the values of Keras variables."""
     return [tf.convert_to_tensor(variable.value) for variable in variables]
 
 
@@ -92,7 +91,6 @@ def _examples_of(data):
 
 
 def with_examples(step, has_chains):
-    """Run `step()`, which assigns variables, unless the mini-batch is empty."""
     # Chains run in a `StatelessScope`, where no branch may assign: see `ChainTrainer`.
     count = None if has_chains else _examples_of(data_of_step())
     if count is None or tf.distribute.get_strategy().num_replicas_in_sync > 1:
@@ -117,15 +115,12 @@ def compiled_update(update, variables):
 
 
 def compile_function(function):
-    """Return `function`, a function of tensors, compiled."""
     # TensorFlow counts tracings by the code, and warned when the functions of several
     # models were traced, each once. A `partial` has no code, and is counted by itself.
     return tf.function(functools.partial(function))
 
 
 def gradient_and_more(function):
-    """Return a function that gives a gradient and further results."""
-
     def evaluate(x, *arguments):
         x = tf.convert_to_tensor(x)
         with tf.GradientTape() as tape:
@@ -141,7 +136,6 @@ def gradient_and_more(function):
 
 
 def map_members(function, stacked, chunk):
-    """Return `function(member)` of each slice of `stacked`, stacked."""
     count = stacked[0].shape[0]
     if chunk == 1 and count <= _MOST_GRAPHS and _is_differentiated.get():
         # TensorFlow drops the gradient of the weights from a graph, not from a loop.
@@ -166,7 +160,6 @@ def is_eager():
 
 
 def accelerated():
-    """Return whether the computation runs on something faster than a CPU."""
     return bool(tf.config.list_logical_devices("GPU"))
 
 
@@ -175,7 +168,6 @@ _PIECE = 2**13
 
 
 def sum_products(function, *lists):
-    """Return sums of products over lists of tensors, float32 scalars."""
     rows = []
     for arrays in zip(*lists, strict=True):
         sums = _sums_in_pieces if _are_large(arrays) else _sums
@@ -194,7 +186,6 @@ def _factors(function, arrays):
 
 
 def _sums(function, arrays):
-    """Return the sums of products for one tensor of each list."""
     return [tf.reduce_sum(x * y) for x, y in _factors(function, arrays)]
 
 
@@ -239,7 +230,6 @@ def _at_least_float32(x):
 
 
 def map_and_sum(function, *arrays):
-    """Return elementwise results of `function(*arrays)`, and sums of products."""
     results, pairs = function(*arrays)
     if not pairs or not _are_large(arrays):
         return results, [tf.reduce_sum(x if y is None else x * y) for x, y in pairs]

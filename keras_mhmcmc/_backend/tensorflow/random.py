@@ -14,7 +14,6 @@ __all__ = ["NoiseStream", "draw"]
 
 
 def draw(seed, step, shapes, uniforms):
-    """Return normals and uniforms of these shapes, from (seed, step) alone."""
     state = tf.stack([tf.cast(seed, "int64"), tf.cast(step, "int64")])
     like = [tf.TensorSpec(shape, tf.float32) for shape in shapes]
     normals, flat = draw_from(state, like, math.prod(uniforms))
@@ -31,13 +30,10 @@ def draw_from(state, tensors, uniforms):
 
 
 class NoiseStream(xla.NoiseStream):
-    """Noise by `draw_from`."""
-
     _draw_from = staticmethod(draw_from)
 
 
 def _at_once(state, tensors, uniforms):
-    """Return a vector of normals for each tensor, and uniforms, from one draw."""
     sizes = [math.prod(tensor.shape) for tensor in tensors]
     is_double = any(tensor.dtype == tf.float64 for tensor in tensors)
     integers = tf.int64 if is_double else tf.int32
@@ -73,7 +69,6 @@ def _normals(integers, bits):
 
 @tf.function(jit_compile=True, autograph=False)
 def _placed(state, number, shape):
-    """Return float32 normals of this shape, for the tensor of this number."""
     seed, step = tf.unstack(tf.cast(state, tf.uint32))
     counter = tf.cast(number, tf.uint32), _word(0)
     key = _threefry((seed, step), counter)

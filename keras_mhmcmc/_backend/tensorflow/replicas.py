@@ -6,7 +6,6 @@ __all__ = ["on_each_replica", "over_replicas", "refuse_replicas", "refuse_strate
 
 
 def refuse_replicas(name):
-    """Raise a `ValueError` if there are several replicas."""
     strategy = tf.distribute.get_strategy()
     if _are_several(strategy):
         raise ValueError(
@@ -50,7 +49,6 @@ def _described(strategy):
 
 
 def over_replicas(gradients, loss, changes):
-    """Return the gradients and the loss of the whole batch."""
     # Keras divides the loss of each replica by their number: both are sums.
     context = _context_of_several()
     if context is None:

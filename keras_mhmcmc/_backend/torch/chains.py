@@ -37,13 +37,10 @@ __all__ = [
 
 
 class ChainsNoise:
-    """The noise of several chains. `state` has a row (seed, step count) for each."""
-
     def __init__(self, state):
         self._state, self._seeds = state, SeedsOnHost()
 
     def draw(self, tensors, uniforms):
-        """Return normals shaped like `tensors`, and uniforms (chains, uniforms)."""
         seeds = self._seeds.of_step(stored_value(self._state), self._state.value)
         size = sum(tensor[0].numel() for tensor in tensors)
         normals, uniform = rows_of(seeds, size, uniforms, tensors[0])
@@ -67,7 +64,6 @@ def over_chains(step, chains, shared, data, chunk):
 
 
 def chain_gradients(function, trainable, rest):
-    """Return the losses, gradients and auxiliary outputs of all chains."""
     if len(trainable[0]) > 1:
         evaluate = torch.func.grad_and_value(function, has_aux=True)
         run = vectorized(evaluate, "different")
@@ -81,7 +77,6 @@ def chain_gradients(function, trainable, rest):
 
 
 def chain_outputs(function, values):
-    """Return `function(values)` of each chain."""
     if len(tree.flatten(values)[0]) > 1:
         return vectorized(function, "different")(values)
     outputs = function(tree.map_structure(lambda x: x[0], values))
@@ -89,8 +84,6 @@ def chain_outputs(function, values):
 
 
 class ChainTrainer(TrainerHooks):
-    """The step functions that Keras' trainer calls, around `_run_step`."""
-
     _compiled_steps = None  # of the training, if asked for
 
     def compile_steps(self, is_wanted):
@@ -122,12 +115,10 @@ def vectorized(function, randomness="error"):
 
 
 def gather(arrays, index):
-    """Return rows of each array."""
     return [array[index] for array in arrays]
 
 
 def when(condition, function, values, at_first=False):
-    """Return `function(values)` if the scalar `condition` holds, else `values`."""
     if is_tracing() and torch.is_tensor(condition):
         if at_first:
             return values
@@ -138,7 +129,6 @@ def when(condition, function, values, at_first=False):
 
 
 def loop_while(condition, body, values, at_most=None):
-    """Return `values` after `body(*values)`, as long as `condition(*values)`."""
     if is_tracing() and at_most is not None:
         for _ in range(at_most):
             values = body(*values)
@@ -149,8 +139,6 @@ def loop_while(condition, body, values, at_most=None):
 
 
 def map_chains(function, constants, differentiate, auxiliary=False):
-    """Return a function that evaluates all chains, with gradients."""
-
     def value(position, extra):
         return function(position, extra, constants)
 

@@ -41,12 +41,10 @@ class CompiledStep:
         self._ends = None  # of the state and the records, in the list of results
 
     def flat(self, state):
-        """Return the leaves of a state."""
         self._state = tree.map_structure(lambda _: 0, state)
         return _leaves(state)
 
     def packed(self, leaves):
-        """Return the state of these leaves."""
         return tree.pack_sequence_as(self._state, leaves)
 
     def compile(self, leaves, constants, draws=(), number=0):
@@ -60,7 +58,6 @@ class CompiledStep:
         return values
 
     def __call__(self, leaves, constants, draws=(), number=0):
-        """Return the next state's leaves, records and counts, as `step` does."""
         values = self.compile(leaves, constants, draws, number)
         results = self._program(*values)
         end, last = self._ends
@@ -123,7 +120,6 @@ class CompiledTraining:
         self._names = []  # of the logs
 
     def __call__(self, values, data):
-        """Return logs and the new values, as `step` does."""
         arrays = [x for x in tree.flatten(data) if x is not None]
         shapes = [x.shape for x in arrays]
         if self._shapes is None:

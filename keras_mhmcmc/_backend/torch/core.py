@@ -46,7 +46,6 @@ is_tracing = _TRACING.get
 
 @contextlib.contextmanager
 def tracing():
-    """Trace a step in this scope: no scalar is known."""
     token = _TRACING.set(True)
     try:
         yield
@@ -88,12 +87,10 @@ def refuse_export(format):
 
 
 def read(variables):
-    """Return the values of Keras variables."""
     return [variable.value.detach() for variable in variables]
 
 
 def write(variables, values):
-    """Assign values that were made in this step."""
     with torch.no_grad():
         for variable, x in zip(variables, values, strict=True):
             if not x.is_set_to(variable.value):
@@ -128,7 +125,6 @@ def dense(gradients, variables):
 
 
 def cond(condition, if_true, if_false):
-    """Return `if_true()` if the scalar `condition` holds, else `if_false()`."""
     if is_known(condition):
         return if_true() if condition else if_false()
     return torch.where(condition, if_true(), if_false())
@@ -144,8 +140,6 @@ def steps_if(condition, step, variables):
 
 
 def gradient_and_more(function):
-    """Return a function that gives a gradient and further results."""
-
     def evaluate(x, *arguments):
         x = x.detach().requires_grad_(True)
         value, more = function(x, *arguments)
@@ -156,7 +150,6 @@ def gradient_and_more(function):
 
 
 def map_members(function, stacked, chunk):
-    """Return `function(member)` of each slice of `stacked`, stacked."""
     # One at a time, whatever `chunk` is: `torch.func.vmap` is slower on a CPU.
     outputs = [
         function([tensor[i] for tensor in stacked]) for i in range(len(stacked[0]))
@@ -168,7 +161,6 @@ accelerated = torch.cuda.is_available
 
 
 def add_terms(xs, *terms):
-    """Return x + a y + b z + ... for lists of tensors and terms (a, ys), (b, zs)."""
     sums = xs if isinstance(xs, Donated) else None
     for a, ys in terms:
         a = _number(a)
@@ -197,14 +189,12 @@ def _constant(values, dtype, device):
 
 
 def select(condition, xs, ys):
-    """Return xs if the scalar `condition` holds, else ys."""
     if is_known(condition):
         return list(xs) if condition else list(ys)
     return [torch.where(condition, x, y) for x, y in zip(xs, ys, strict=True)]
 
 
 def sum_products(function, *lists):
-    """Return sums of products over lists of tensors, float32 scalars."""
     rows = []
     for arrays in zip(*lists, strict=True):
         for piece in zip(*map(_cut, arrays), strict=True):
@@ -218,7 +208,6 @@ def _at_least_float32(x):
 
 
 def map_and_sum(function, *arrays):
-    """Return elementwise results of `function(*arrays)`, and sums of products."""
     cuts = [_cut(x) for x in arrays]
     if len(cuts[0]) == 1:
         results, pairs = function(*arrays)
@@ -268,7 +257,6 @@ def _total(values):
 
 
 def affine(x, slope, constant):
-    """Return slope x + constant."""
     slope = _number(slope)
     if torch.is_tensor(slope):
         return torch.addcmul(torch.as_tensor(constant), x, slope)
@@ -279,12 +267,10 @@ add_product = torch.addcmul
 
 
 def between(x, y, share):
-    """Return x + share (y - x)."""
     return torch.lerp(x, y, _number(share))
 
 
 def wrapped_product(x, factor, constant=0):
-    """Return factor x + constant of int32 tensors, modulo 2^32."""
     # In a compiled step, a program in C++, int32 must not overflow.
     return (x.long() * factor + constant).to(torch.int32)
 

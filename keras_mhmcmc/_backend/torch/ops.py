@@ -26,7 +26,6 @@ def convert_to_tensor(x, dtype=None):
 
 
 def cast(x, dtype):
-    """Return `x` in another dtype."""
     return convert_to_tensor(x).to(
         getattr(torch, dtype) if isinstance(dtype, str) else dtype
     )
@@ -66,32 +65,26 @@ power = _of_two(torch.pow, torch.pow)
 
 
 def clip(x, low, high):
-    """Return `x` within `low` and `high`."""
     return minimum(maximum(x, low), high)
 
 
 def expand_dims(x, axis):
-    """Return `x` with a new axis."""
     return x.unsqueeze(axis)
 
 
 def reshape(x, shape):
-    """Return the numbers of `x` in another shape."""
     return convert_to_tensor(x).reshape(shape)
 
 
 def stack(xs, axis=0):
-    """Return tensors stacked along a new axis."""
     return torch.stack([convert_to_tensor(x) for x in xs], dim=axis)
 
 
 def sum(x, axis=None, keepdims=False):
-    """Return the sum along an axis, or of all numbers."""
     return x.sum() if axis is None else x.sum(dim=axis, keepdim=keepdims)
 
 
 def unstack(x, num, axis=0):
-    """Return the slices of `x` along an axis."""
     return list(convert_to_tensor(x).unbind(axis))
 
 

@@ -230,13 +230,10 @@ def seed_of(seed, count):
 
 
 class NoiseStream:
-    """Noise that depends on (seed, step count) alone. `state` holds these two."""
-
     def __init__(self, state):
         self._state, self._seeds = state, SeedsOnHost()
 
     def draw(self, tensors, uniforms):
-        """Return normals shaped like `tensors`, and uniforms (uniforms,)."""
         value = self._state.value
         (seed,) = self._seeds.of_step(value, value)
         if Normals.fits(tensors):
@@ -246,7 +243,6 @@ class NoiseStream:
 
 
 def draw(seed, step, shapes, uniforms):
-    """Return normals and uniforms of these shapes, from (seed, step) alone."""
     device = ops.convert_to_tensor(0.0).device
     like = [torch.empty(shape, device=device) for shape in shapes]
     normals, flat = draw_from(

@@ -41,7 +41,6 @@ def refuse_replicas(name):
 
 @contextlib.contextmanager
 def independent_processes():
-    """Let samplers that are made inside have a chain of their own in each process."""
     token = _INDEPENDENT.set(True)
     try:
         yield
@@ -50,19 +49,16 @@ def independent_processes():
 
 
 def shares_chains():
-    """Return whether a sampler that is made now has one chain in all processes."""
     return not _INDEPENDENT.get()
 
 
 def count_processes():
-    """Return the number of processes in the group, or 1 without a group."""
     if not group.is_available() or not group.is_initialized():
         return 1
     return group.get_world_size()
 
 
 def check_processes(gradients, variables, seeds):
-    """Raise a `ValueError` if processes do not move the same chain in the same way."""
     count = count_processes()
     if count == 1:
         return
