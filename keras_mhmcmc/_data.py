@@ -15,7 +15,8 @@ from keras import ops
 from keras_mhmcmc import _validate
 from keras_mhmcmc._types import SupportsArray
 
-_STRUCTURES = Mapping | list | tuple | str | bytes | memoryview
+# As Keras does, take for arrays what NumPy can read, such as a `pandas.DataFrame`.
+_ARRAYS = (Mapping, list, tuple, str, bytes, memoryview, SupportsArray)
 
 
 class Batch(NamedTuple):
@@ -28,10 +29,8 @@ class Batch(NamedTuple):
 
 def is_dataset(x: Any) -> bool:
     """Return whether `x` is a `DataLike` that holds batches, and no arrays."""
-    # As Keras does, take for arrays what NumPy can read, such as a pandas.DataFrame.
-    if isinstance(x, _STRUCTURES | SupportsArray):
-        return False
-    return isinstance(x, Iterable | keras.utils.PyDataset)
+    is_iterable = isinstance(x, Iterable | keras.utils.PyDataset)
+    return is_iterable and not isinstance(x, _ARRAYS)
 
 
 def batches(

@@ -62,7 +62,8 @@ def as_model_inputs(name: str, x: Any, network: keras.Model) -> Inputs:
         array = as_inputs(name, x)
         _validate.examples(name, array.shape, network)
         integers = _validate.array(f"Argument `{name}`", x, dtype=None)
-        if integers.dtype.kind in "iu" and _takes_integers(declared):
+        takes_integers = declared is None or declares_integers(network)
+        if integers.dtype.kind in "iu" and takes_integers:
             return integers
         return array
     _check_parts(name, x, declared)
@@ -146,14 +147,6 @@ def _check_finite(name: str, array: Array) -> None:
             f"Argument `{name}` must be finite. Remove or repair the other examples. "
             f"Received: {np.sum(~np.isfinite(array))} values that are NaN or infinite"
         )
-
-
-def _takes_integers(declared: Mapping[str, Any] | Sequence[Any] | None) -> bool:
-    """Return whether a network of one input takes integers as they are."""
-    if declared is None:
-        return True
-    (tensor,) = keras.tree.flatten(declared)
-    return "int" in keras.backend.standardize_dtype(tensor.dtype)
 
 
 def _check_parts(

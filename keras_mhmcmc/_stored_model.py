@@ -165,16 +165,16 @@ class StoredModel(keras.Model):
     def __init__(self, *, name: str) -> None:
         super().__init__(name=name, autocast=False)
 
-    def save(
-        self,
-        filepath: PathLike,
-        overwrite: bool = True,
-        zipped: bool | None = None,
-        **options: Any,
-    ) -> None:
+    def save(self, filepath: PathLike, *args: Any, **options: Any) -> None:
         """Save the model to a `.keras` file, as `keras.Model.save` does."""
-        _backend.refuse_legacy_file(filepath)
-        super().save(filepath, overwrite, zipped, **options)
+        if str(filepath).endswith((".h5", ".hdf5")):
+            raise ValueError(
+                "Argument `filepath` must end in `.keras`: in an HDF5 file this model "
+                'could not be found again. Save as "name.keras", or the weights alone '
+                'with `save_weights("name.weights.h5")`. '
+                f"Received: filepath={str(filepath)!r}"
+            )
+        super().save(filepath, *args, **options)
 
     def predict(self, *args: Any, **options: Any) -> Any:
         """Return predictions, as `keras.Model.predict` does."""
@@ -191,12 +191,7 @@ class StoredModel(keras.Model):
         super().compile_from_config(_backend.portable(config))
 
     def quantize(self, *args: Any, **options: Any) -> None:
-        """Quantize the layers, as `keras.Model.quantize` does.
-
-        Raises:
-            NotImplementedError: the model stacks the weights of several networks, so
-                it has no layers.
-        """
+        """Quantize the layers, if there are any, as `keras.Model.quantize` does."""
         if not self.layers:
             raise NotImplementedError(
                 f"{type(self).__name__} cannot be quantized: it stacks the weights of "
@@ -227,23 +222,9 @@ class StackedModel(StoredModel):
     """Abstract: the weights of many members, stacked along a leading axis."""
 
     num_chains: int
-
-    @property
-    def template(self) -> keras.Model:
-        """Return the model that gives every chain its architecture."""
-        raise NotImplementedError
-
-    def member_weights(self, arrays: Sequence[Array]) -> list[Array]:
-        """Return those of `template.weights`, given arrays for all of `weights`.
-
-        Each array has a leading axis of chains, or leading axes (samples, chains).
-        """
-        raise NotImplementedError
-
-    def chain_results(self) -> dict[str, Array]:
-        """Return the current metrics of each chain: arrays (chains,) by name."""
-        raise NotImplementedError
-
-    def examples_seen(self) -> int:
-        """Return the examples of this epoch so far, in Keras' mean of the loss."""
-        raise NotImplementedError
+    template: keras.Model  # which gives every chain its architecture
+    # Of arrays (chains, ...) or (samples, chains, ...) for all of `weights`, those for
+    # `template.weights`.
+    member_weights: Callable[[Sequence[Array]], list[Array]]
+    chain_results: Callable[[], dict[str, Array]]  # the metrics (chains,) by name
+    examples_seen: Callable[[], int]  # of this epoch, in Keras' mean of the loss

@@ -88,7 +88,11 @@ class Gaussian(Prior):
                     "leave out `prior`. Received: scale={}"
                 )
             for pattern in scale:
-                _check_pattern(pattern)
+                if not _is_pattern(pattern):
+                    raise ValueError(
+                        "Argument `scale` must have regular expressions as keys. "
+                        f"Received: scale={{{pattern!r}: ...}}"
+                    )
             self.scale: float | dict[str, float] = {
                 pattern: _checked_scale(value) for pattern, value in scale.items()
             }
@@ -142,14 +146,6 @@ def warn_of_regularizers(variables: Sequence[Any]) -> None:
             "loss, and the sampler multiplies that by `train_size`. Build the layers "
             f"without it. Received: {len(paths)} variables with a regularizer, such as "
             f"'{paths[0]}'"
-        )
-
-
-def _check_pattern(pattern: Any) -> None:
-    if not _is_pattern(pattern):
-        raise ValueError(
-            "Argument `scale` must have regular expressions as keys. "
-            f"Received: scale={{{pattern!r}: ...}}"
         )
 
 
@@ -249,8 +245,12 @@ class SpikeSlab(Configurable):
     groups: str = "layer"
 
     def __post_init__(self) -> None:
-        if not callable(self.sparse):
-            _check_sparse(self.sparse)
+        if not (callable(self.sparse) or _is_pattern(self.sparse)):
+            raise ValueError(
+                "Argument `sparse` must be a regular expression that matches the paths "
+                'of the sparse kernels, such as "dense/kernel", or a function of a '
+                f"variable. Received: sparse={_validate.shown(self.sparse)}"
+            )
         checked: dict[str, Any] = {
             name: _validate.number(name, getattr(self, name), interval)
             for name, interval in _HYPERPARAMETERS.items()
@@ -326,15 +326,6 @@ class SpikeSlab(Configurable):
         if isinstance(sparse, dict):
             sparse = keras.saving.deserialize_keras_object(sparse)
         return cls(**config | {"sparse": sparse})
-
-
-def _check_sparse(sparse: Any) -> None:
-    if not _is_pattern(sparse):
-        raise ValueError(
-            "Argument `sparse` must be a regular expression that matches the paths of "
-            'the sparse kernels, such as "dense/kernel", or a function of a variable. '
-            f"Received: sparse={_validate.shown(sparse)}"
-        )
 
 
 def _is_pattern(value: Any) -> bool:

@@ -245,17 +245,6 @@ def made_again(
         ) from error
 
 
-def refuse_legacy_file(filepath: Any) -> None:
-    """Raise a `ValueError` for HDF5, in which the classes of a model are not found."""
-    if str(filepath).endswith((".h5", ".hdf5")):
-        raise ValueError(
-            "Argument `filepath` must end in `.keras`: in an HDF5 file this model "
-            'could not be found again. Save as "name.keras", or the weights alone '
-            'with `save_weights("name.weights.h5")`. '
-            f"Received: filepath={str(filepath)!r}"
-        )
-
-
 def model_in_file(optimizer: keras.optimizers.Optimizer) -> keras.Model | None:
     """Return the model that Keras saves or loads together with `optimizer`, or None."""
     for part in from_file("saveable"):

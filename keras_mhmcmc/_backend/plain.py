@@ -91,7 +91,7 @@ def with_examples(step, has_chains):
     step()
 
 
-def steps_if(condition, step, variables):
+def steps_if(condition, step):
     """Run `step()` if `condition` holds, and return True; or leave that to the caller.
 
     In a compiled step it costs nothing to select between old and new values.

@@ -25,8 +25,8 @@ _PARITY = 0x1BD11BDA
 class NoiseStream:
     """Noise that depends on (seed, step count) alone. `state` holds these two."""
 
-    def __init__(self, state):
-        self._state = state
+    def __init__(self, draw_from, state):
+        self._draw_from, self._state = draw_from, state
 
     def draw(self, tensors, uniforms):
         """Return normals shaped like `tensors`, and uniforms (uniforms,)."""

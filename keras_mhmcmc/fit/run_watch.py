@@ -94,7 +94,7 @@ class SampleWatch:
     ) -> None:
         """Look at the first mini-batch of a `fit`, and of the chain if `is_new`."""
         self._looks_at_data, self._is_unburnt = True, is_unburnt
-        self._rates = [_rate_of(sampler)]
+        self._rates = [rate_of(sampler)]
         if is_new or self._first is None:
             self._first, self._lowest = _mean_losses(model, sampler), None
             self._has_fled = False
@@ -104,7 +104,7 @@ class SampleWatch:
     ) -> list[float] | None:
         """Return how far each chain is above the limits, nats an example, if known."""
         if is_sample:
-            self._rates.append(_rate_of(sampler))
+            self._rates.append(rate_of(sampler))
         if self._looks_at_data:
             self._looks_at_data = False
             batches = compiled_loss.first_batches(model)
@@ -178,7 +178,7 @@ class SampleWatch:
         if not is_weighted and not sampler.algorithm.traits.draws_afresh:
             self._check_rates()
         if not sampler.lost_chains().any():  # the means are over the same chains
-            self._check_energies(_rate_of(sampler))
+            self._check_energies(rate_of(sampler))
 
     def _tell_of_runaways(self, records: Sequence[Any]) -> bool:
         """Warn of samples above the limits, and return whether there are any."""
@@ -225,7 +225,7 @@ class SampleWatch:
             tell("fall", **facts)
 
 
-def _rate_of(sampler: Sampler) -> float:
+def rate_of(sampler: keras.optimizers.Optimizer) -> float:
     return float(ops.convert_to_numpy(sampler.learning_rate))
 
 

@@ -2,6 +2,7 @@
 
 import functools
 import math
+import random
 import weakref
 from collections.abc import Callable
 from collections.abc import Sequence
@@ -33,6 +34,7 @@ from keras_mhmcmc.samplers.base import Algorithm
 from keras_mhmcmc.samplers.base import Current
 from keras_mhmcmc.samplers.base import Evaluation
 from keras_mhmcmc.samplers.base import Position
+from keras_mhmcmc.samplers.base import at_step
 from keras_mhmcmc.samplers.base import checked_learning_rate
 from keras_mhmcmc.samplers.base import leaves
 from keras_mhmcmc.schedules import Schedule
@@ -103,9 +105,8 @@ class Sampler(keras.optimizers.Optimizer):
         if algorithm.traits.takes_prior:
             constructor.check_prior(prior)
         self._seed = None if seed is None else _validate.seed(seed)
-        self._first_seed: int = self._seed or 0
-        if seed is None:
-            self._first_seed = state.fresh_seed()
+        # `keras.utils.set_random_seed` makes Python's generator repeatable.
+        self._first_seed = random.randint(1, 10**9) if seed is None else self._seed or 0
         # Whether to warn of a chain that was stopped, or to raise an error.
         self._policy = _validate.choice("nan_policy", nan_policy, ("stop", "raise"))
         # None: one chain. K: the variables have a leading chain axis of length K.
@@ -218,8 +219,8 @@ class Sampler(keras.optimizers.Optimizer):
             step()
             return
         runs = state.go_on(self._stopped_at, gradient, energy, self.iterations)
-        variables, is_one = [*self.variables, *weights], len(runs.shape) == 0
-        if not (is_one and _backend.steps_if(runs, step, variables)):
+        is_one = len(runs.shape) == 0
+        if not (is_one and _backend.steps_if(runs, step)):
             step(runs)
 
     def _step(
@@ -276,7 +277,7 @@ class Sampler(keras.optimizers.Optimizer):
             uniforms,
             ops.convert_to_tensor(self.iterations),
             rate,
-            self._current_temperature(),
+            at_step(self.temperature, self.iterations),
             self.train_size,
         )
 
@@ -502,16 +503,11 @@ class Sampler(keras.optimizers.Optimizer):
             if "warm_up" in self._given:  # the state has room for the longest pilot
                 self._given["warm_up"] = steps
 
-    def _current_temperature(self) -> Tensor:
-        """Return the temperature of the next step, as a step takes it."""
-        if isinstance(self.temperature, Schedule):
-            return self.temperature(self.iterations)
-        return self.temperature
-
     def temperature_now(self) -> float:
         """Return the temperature of the next step."""
         _backend.return_values(self)
-        return float(ops.convert_to_numpy(self._current_temperature()))
+        now = at_step(self.temperature, self.iterations)
+        return float(ops.convert_to_numpy(now))
 
     # What users and callbacks call between steps. Each public method puts the values
     # into the variables first, since JAX holds them in a `fit`.

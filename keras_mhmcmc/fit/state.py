@@ -2,7 +2,6 @@
 
 import contextlib
 import math
-import random
 from collections.abc import Callable
 from collections.abc import Iterator
 from collections.abc import Mapping
@@ -52,12 +51,6 @@ def first_noise(seed: int, num_chains: int) -> Callable[..., Tensor]:
     """Return an initializer: `seed` for the first chain, random ones for the others."""
     others = np.random.default_rng(seed).integers(0, 2**31, num_chains - 1)
     return constant([[one, 0] for one in [seed, *map(int, others)]])
-
-
-def fresh_seed() -> int:
-    """Return a random seed."""
-    # `keras.utils.set_random_seed` makes Python's generator repeatable.
-    return random.randint(1, 10**9)
 
 
 def common_seed(seed: int, is_given: bool) -> int:

@@ -27,12 +27,12 @@ from keras_mhmcmc.fit.arguments import refuse_loss_scaling
 from keras_mhmcmc.fit.sampler import Sampler
 from keras_mhmcmc.parallel.checks import check_template
 from keras_mhmcmc.parallel.checks import checked_optimizer
-from keras_mhmcmc.parallel.history import ChainHistory
-from keras_mhmcmc.parallel.history import ChainMetrics
 from keras_mhmcmc.parallel.starts import Start
 from keras_mhmcmc.parallel.starts import checked_count
 from keras_mhmcmc.parallel.starts import initial_values
 from keras_mhmcmc.parallel.starts import values_of
+from keras_mhmcmc.parallel.steps import ChainHistory
+from keras_mhmcmc.parallel.steps import ChainMetrics
 from keras_mhmcmc.parallel.steps import ChainStep
 from keras_mhmcmc.parallel.steps import Value
 
@@ -270,10 +270,7 @@ class ParallelChains(_backend.ChainTrainer, StackedModel):
         return keras.tree.map_structure(lambda y: ops.moveaxis(y, 0, 1), outputs)
 
     def predict(self, *args: Any, **options: Any) -> Any:
-        """Return the predictions of each chain, shape (chains, examples, ...).
-
-        The arguments are those of `keras.Model.predict`.
-        """
+        """Return the predictions of each chain, shape (chains, examples, ...)."""
         outputs = super().predict(*args, **options)
         return keras.tree.map_structure(lambda y: np.moveaxis(y, 1, 0), outputs)
 
@@ -321,10 +318,7 @@ class ParallelChains(_backend.ChainTrainer, StackedModel):
         callbacks: Any = None,
         **options: Any,
     ) -> keras.callbacks.History:
-        """Train all chains as `keras.Model.fit` does.
-
-        The result has means over the chains; `chain_history` has each chain's values.
-        """
+        """Train all chains as `keras.Model.fit` does."""
         self._check_trainable()
         self._take_template()
         self._untracked.history = ChainHistory()

@@ -26,6 +26,7 @@ from keras_mhmcmc.fit.arguments import refuse_loss_scaling
 from keras_mhmcmc.fit.arguments import refuse_other_weights
 from keras_mhmcmc.fit.run_watch import FitSizes
 from keras_mhmcmc.fit.run_watch import SampleWatch
+from keras_mhmcmc.fit.run_watch import rate_of
 from keras_mhmcmc.fit.sampler import Sampler
 from keras_mhmcmc.posterior import progress
 from keras_mhmcmc.posterior import reading
@@ -33,8 +34,6 @@ from keras_mhmcmc.posterior.store import Record
 from keras_mhmcmc.posterior.store import Store
 from keras_mhmcmc.posterior.store import chain_state_in
 from keras_mhmcmc.samplers.parts import importance
-
-_ENTRIES = 256  # numbers of each weight that are compared
 
 
 class PosteriorSamples(keras.callbacks.Callback):
@@ -332,7 +331,14 @@ class PosteriorSamples(keras.callbacks.Callback):
             model: the model that was sampled, or one of the same architecture.
         """
         self._check_not_empty()
-        self._warn_of_weights()
+        weights = self.weights
+        if np.ptp(weights) > 1e-6:
+            warn(
+                "The samples have importance weights, and they all count alike here. "
+                "Weight your averages with `posterior.weights`, or use "
+                "`posterior.ensemble(model)`. Received: weights between "
+                f"{weights.min():.3g} and {weights.max():.3g}"
+            )
         return reading.chains(self._store, model)
 
     def predictions(
@@ -386,16 +392,6 @@ class PosteriorSamples(keras.callbacks.Callback):
             "and create it where `fit` is called if a tool copies its callbacks, as "
             "KerasTuner does."
         )
-
-    def _warn_of_weights(self) -> None:
-        weights = self.weights
-        if np.ptp(weights) > 1e-6:
-            warn(
-                "The samples have importance weights, and they all count alike here. "
-                "Weight your averages with `posterior.weights`, or use "
-                "`posterior.ensemble(model)`. Received: weights between "
-                f"{weights.min():.3g} and {weights.max():.3g}"
-            )
 
     # What Keras calls.
 
@@ -601,7 +597,7 @@ class PosteriorSamples(keras.callbacks.Callback):
 
     def _log_rate(self) -> float:
         """Return the log of the rate, -inf if it is 0, or 0 if it does not weigh."""
-        rate = 1.0 if self.weight_by is None else progress.rate_of(self.model)
+        rate = 1.0 if self.weight_by is None else rate_of(self.model.optimizer)
         return math.log(rate) if rate > 0.0 else -math.inf
 
     def _weigh_newest(self) -> None:

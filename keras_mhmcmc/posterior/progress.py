@@ -15,10 +15,6 @@ def iteration_of(model: keras.Model) -> int:
     return int(ops.convert_to_numpy(model.optimizer.iterations))
 
 
-def rate_of(model: keras.Model) -> float:
-    return float(ops.convert_to_numpy(model.optimizer.learning_rate))
-
-
 def last_batch(executed: int, batch: int, steps: int | None) -> int:
     """Return the last mini-batch of an execution: Keras 3.10 tells the first."""
     if executed > 1 and batch % executed == 0:

@@ -40,8 +40,7 @@ def draw_from(state, tensors, uniforms):
     )
 
 
-class NoiseStream(xla.NoiseStream):
-    _draw_from = staticmethod(draw_from)
+NoiseStream = functools.partial(xla.NoiseStream, draw_from)
 
 
 def _at_once(key, tensors, uniforms):

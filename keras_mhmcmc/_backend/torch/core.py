@@ -130,7 +130,7 @@ def cond(condition, if_true, if_false):
     return torch.where(condition, if_true(), if_false())
 
 
-def steps_if(condition, step, variables):
+def steps_if(condition, step):
     """Run `step()` if `condition` holds, unless a branch would wait for a GPU."""
     if not is_known(condition):
         return False
