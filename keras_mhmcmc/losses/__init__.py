@@ -4,13 +4,13 @@ Each is a `Likelihood`: it says how many outputs a target needs, and what the ou
 predict. `mh.predict_distribution` reads that.
 """
 
-from keras_mhmcmc.losses.counts import NegativeBinomialNLL
-from keras_mhmcmc.losses.counts import PoissonNLL
-from keras_mhmcmc.losses.densities import GaussianNLL
-from keras_mhmcmc.losses.densities import LearnedDeviation
-from keras_mhmcmc.losses.densities import MixtureNLL
-from keras_mhmcmc.losses.densities import StudentTNLL
+from keras_mhmcmc.losses.likelihood import GaussianNLL
+from keras_mhmcmc.losses.likelihood import LearnedDeviation
 from keras_mhmcmc.losses.likelihood import Likelihood
+from keras_mhmcmc.losses.likelihood import MixtureNLL
+from keras_mhmcmc.losses.likelihood import NegativeBinomialNLL
+from keras_mhmcmc.losses.likelihood import PoissonNLL
+from keras_mhmcmc.losses.likelihood import StudentTNLL
 
 __all__ = [
     "GaussianNLL",
