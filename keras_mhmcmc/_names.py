@@ -4,11 +4,7 @@ from collections.abc import Iterable
 
 
 def distinct(names: Iterable[str]) -> list[str]:
-    """Return the names, with a number after each one that came before.
-
-    The variables of nested models may share a path: "kernel", "kernel" becomes
-    "kernel", "kernel#2".
-    """
+    """Return the names, such as of variables, with a number at repetitions: kernel#2."""
     found: dict[str, None] = {}
     for name in names:
         unique, repetition = name, 1

@@ -158,8 +158,7 @@ def _function(layer: keras.layers.Layer, key: str) -> Any:
 class StoredModel(keras.Model):
     """Abstract: a model whose `.keras` file can be loaded with another backend.
 
-    It does not cast its inputs: the layers inside do so, under their own policies. Its
-    weights survive inputs that `predict` and `evaluate` refuse.
+    The layers inside cast inputs, and weights survive inputs that are refused.
     """
 
     def __init__(self, *, name: str) -> None:

@@ -321,7 +321,7 @@ def test_the_functions_of_an_eager_step_are_those_of_keras():
 
 
 # In the folder of each framework in `_backend`.
-PARTS = ("chains", "core", "random", "replicas")
+PARTS = ("chains", "core", "random")
 
 
 def names_of(path):

@@ -15,18 +15,15 @@ if keras.backend.backend() == "jax":
     from keras_mhmcmc._backend.jax.chains import *  # noqa: F403
     from keras_mhmcmc._backend.jax.core import *  # noqa: F403
     from keras_mhmcmc._backend.jax.random import *  # noqa: F403
-    from keras_mhmcmc._backend.jax.replicas import *  # noqa: F403
 elif keras.backend.backend() == "tensorflow":
     from keras_mhmcmc._backend.tensorflow.chains import *  # noqa: F403
     from keras_mhmcmc._backend.tensorflow.core import *  # noqa: F403
     from keras_mhmcmc._backend.tensorflow.random import *  # noqa: F403
-    from keras_mhmcmc._backend.tensorflow.replicas import *  # noqa: F403
 elif keras.backend.backend() == "torch":
     from keras_mhmcmc._backend.torch import ops
     from keras_mhmcmc._backend.torch.chains import *  # noqa: F403
     from keras_mhmcmc._backend.torch.core import *  # noqa: F403
     from keras_mhmcmc._backend.torch.random import *  # noqa: F403
-    from keras_mhmcmc._backend.torch.replicas import *  # noqa: F403
 else:
     raise ImportError(
         "keras_mhmcmc needs a Keras backend that computes gradients: set "

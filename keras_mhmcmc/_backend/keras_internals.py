@@ -169,8 +169,7 @@ def changed_by_saving(model: keras.Model) -> list[keras.Variable]:
 def assign_after_loading(model: keras.Model, values: Mapping[int, Any]) -> None:
     """Assign weights by their positions in `model`, which Keras loads from a file.
 
-    Keras may load the optimizer before some layers of a subclass, in the order of the
-    names of its attributes. What such a layer loads is replaced once.
+    What layers load that Keras loads after the optimizer is replaced once.
     """
     weights = {id(model.weights[i]): value for i, value in values.items()}
     loaded = loaded_parts()
@@ -211,11 +210,8 @@ def input_signature(model: keras.Model) -> list[Any]:
 
 
 def portable(config: dict[str, Any]) -> dict[str, Any]:
-    """Return a compile configuration for every backend.
-
-    Keras saves what "auto" became on the backend that saved: True on JAX. On PyTorch,
-    True compiles for minutes, and "auto" means False.
-    """
+    """Return a compile configuration for every backend."""
+    # Keras saves what "auto" became: True on JAX. PyTorch then compiles for minutes.
     return config | {"jit_compile": "auto" if config.get("jit_compile") else False}
 
 
@@ -283,11 +279,8 @@ def is_fitting() -> bool:
 
 
 def error_leaves_fit() -> bool:
-    """Return whether an exception is on its way out of the `fit` that runs.
-
-    Keras finalizes the optimizer in a `finally` on JAX. An exception that the caller of
-    `fit` is handling is another one.
-    """
+    """Return whether an exception is on its way out of the `fit` that runs."""
+    # An exception that the caller of `fit` is handling is another one.
     error = sys.exception()
     trace = None if error is None else error.__traceback__
     frame = fitting_frame()

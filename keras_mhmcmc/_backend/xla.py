@@ -1,11 +1,8 @@
 """What JAX and TensorFlow share: the plan of the noise, and a sum of rows.
 
-The noise of all small tensors is drawn at once. The bits of all numbers are made before
-the normals, which takes three or four times the memory of the weights.
-
-A large tensor needs no memory for noise: each normal is a function of its place in the
-tensor. XLA computes this function where it adds the noise, and makes one pass over the
-weights.
+The noise of all small tensors is drawn at once, with three or four times their memory.
+A large tensor needs none: each normal is a function of its place in the tensor, which
+XLA computes where it adds the noise.
 """
 
 import math
@@ -43,8 +40,7 @@ def counted(variable):
 def normals_like(tensors, at_once, placed):
     """Return normals shaped like `tensors`, and uniforms.
 
-    `at_once(small)` returns a vector of normals for each small tensor, and the
-    uniforms; `placed(number, large)` the normals of a large tensor of this number.
+    `at_once` makes those of all small tensors, `placed(number, x)` of a large one.
     """
     parts, uniform = at_once([x for x in tensors if not _is_large(x)])
     parts = iter(parts)
@@ -64,11 +60,10 @@ def _is_large(x):
 
 
 def threefry(key, counter, word, rotate_left):
-    """Return two words for a key of two words and a counter of two words.
+    """Return two words for a key of two words and a counter of two words, uint32.
 
-    Threefry-2x32-20: Salmon et al. (2011), section 3.3. All are tensors of uint32,
-    which `word` makes of an integer. The tensors of both frameworks have the same `+`,
-    the same `^` and the same wrap-around at 2^32.
+    Threefry-2x32-20: Salmon et al. (2011), section 3.3. `word` makes uint32 of an
+    integer.
     """
     keys = *key, key[0] ^ key[1] ^ word(_PARITY)
     x, y = counter[0] + keys[0], counter[1] + keys[1]
@@ -82,12 +77,9 @@ def threefry(key, counter, word, rotate_left):
 
 
 def total(rows):
-    """Return the sums over rows of scalars, float32.
-
-    If there are many rows, a loop adds them up. Without it, XLA would repeat the
-    additions in everything that uses their sum. A step of a network of 65 tensors then
-    compiled for a minute.
-    """
+    """Return the sums over rows of scalars, float32."""
+    # Without a loop for many rows, XLA would repeat the additions in everything that
+    # uses their sum: a step of a network of 65 tensors then compiled for a minute.
     if len(rows) <= 8:
         sums = [sum(column[1:], column[0]) for column in zip(*rows, strict=True)]
         return [ops.cast(each, "float32") for each in sums]

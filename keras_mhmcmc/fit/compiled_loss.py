@@ -200,11 +200,7 @@ def _network_of(model: keras.Model) -> keras.Model:
 
 
 def warn_of_sum(model: keras.Model) -> None:
-    """Warn if the compiled loss of `model` doubles when the examples are doubled.
-
-    The check needs targets in an array, and one output of known shape. `check_is_mean`
-    knows the losses of Keras.
-    """
+    """Warn if a loss of the user's own doubles when the examples are doubled."""
     losses, y = _backend.compiled_losses(model), fitted_targets(model)
     shape, given = output_shape(model), keras.tree.flatten(model.loss)
     if len(losses) != 1 or shape is None or _is_of_keras(given[0]):

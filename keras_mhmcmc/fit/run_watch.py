@@ -241,8 +241,7 @@ class NoSampleError(ValueError):
 def are_above(records: Sequence[Any], chains: int) -> npt.NDArray[np.bool_]:
     """Return which samples an ensemble leaves out, shape (samples, chains).
 
-    If most of the last third of a chain is above the limit, all of the chain is left
-    out. A burst that comes down again costs its own samples alone.
+    They are all of a chain if most of its last third is above the limit.
     """
     unknown = [-math.inf] * chains
     rows = [unknown if record.excess is None else record.excess for record in records]

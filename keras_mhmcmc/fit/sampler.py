@@ -166,12 +166,7 @@ class Sampler(keras.optimizers.Optimizer):
         grads: Sequence[Tensor],
         trainable_variables: Sequence[keras.Variable] | None = None,
     ) -> None:
-        """Move the weights by one step, given the gradients of the mean loss.
-
-        Raises:
-            ValueError: the loss did not arrive, there is no gradient, or a variable is
-                not one that the sampler was built with.
-        """
+        """Move the weights by one step, given the gradients of the mean loss."""
         gradients = list(grads)
         if not gradients:
             return
@@ -390,11 +385,7 @@ class Sampler(keras.optimizers.Optimizer):
 
     @property
     def train_size(self) -> int:
-        """N, the number of training examples.
-
-        Raises:
-            ValueError: it is "auto", and no `fit` tells it.
-        """
+        """N, the number of training examples, which "auto" reads from `fit`."""
         self._look_for_train_size()
         return self._train_size  # type: ignore[return-value]
 
@@ -470,10 +461,7 @@ class Sampler(keras.optimizers.Optimizer):
         return self.algorithm.traits.warm_up_argument
 
     def planned_warm_up(self, burn_in: int, steps: float = math.inf) -> int | None:
-        """Return the length of a warm-up that was not given, None if it is fixed.
-
-        It is at most a quarter of the `steps` of the run, or half of the burn-in.
-        """
+        """Return the length of a warm-up that was not given, None if it is fixed."""
         if not self._has_default_warm_up() or self._steps() > 0:
             return None
         epoch = self.batch_size and self.train_size // self.batch_size
@@ -562,10 +550,7 @@ class Sampler(keras.optimizers.Optimizer):
         return _backend.read(self._state.weights)
 
     def mark_sample(self, listener: Callable[[], None] | None = None) -> None:
-        """Mark the current state as a sample. The next step stores its energy.
-
-        `energies.notify` calls `listener()` once it is known.
-        """
+        """Mark the current state as a sample, whose energy `listener` awaits."""
         self.energies.mark(self._steps(), listener)
 
     def freeze(self) -> None:
@@ -582,11 +567,7 @@ class Sampler(keras.optimizers.Optimizer):
         return self.energies.of_sample()
 
     def check_epoch(self) -> None:
-        """Warn, once, if the run of an epoch shows wrong settings.
-
-        Raises:
-            FloatingPointError: a chain was stopped, and `nan_policy` is "raise".
-        """
+        """Warn, once, if the run of an epoch shows wrong settings, or raise."""
         _backend.return_values(self)
         self._look_at_epoch(self._read_counts())
 
@@ -670,9 +651,9 @@ class Sampler(keras.optimizers.Optimizer):
     # What `mh.ParallelChains` calls.
 
     def use_chains(self, num_chains: int) -> None:
-        """Make this the optimizer of stacked variables, one chain along each row.
+        """Make this the optimizer of stacked variables, before `build`.
 
-        Call it before `build`. The losses then come through `observe_losses`.
+        The losses then come through `observe_losses`.
         """
         if self.built and self.num_chains != num_chains:
             raise ValueError(

@@ -187,9 +187,8 @@ class SampleInfo(NamedTuple):
 class Energies:
     """What a sampler knows of its energies, in nats, in two of its variables.
 
-    A sample is kept before its energy is known: the next step evaluates it. So the
-    sample is marked, the step stores the energy, and whoever marked the sample is told.
-    One mark is kept on the device. Before another one all who wait are told.
+    The step after a sample evaluates it. So the sample is marked, the step stores the
+    energy, and whoever marked it is told, at the latest before the next mark.
     """
 
     def __init__(
@@ -334,9 +333,8 @@ def gradients_of_each(
 class ModelStates:
     """Save and load with an optimizer what a file of its model lacks.
 
-    These are the states of the generators of `Dropout` and similar layers, without
-    which a loaded model would repeat its first masks; weights of LoRA layers, which
-    merge their factors; and which variables train.
+    These are the states of random generators, weights of LoRA layers, which merge their
+    factors, and which variables train.
     """
 
     def __init__(self) -> None:

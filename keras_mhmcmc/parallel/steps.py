@@ -84,10 +84,7 @@ class ChainStep:
         losses: Tensor,
         gradients: Sequence[Tensor],
     ) -> tuple[list[Tensor], Tensor | None]:
-        """Apply the gradients, and return the new values and which chains accepted.
-
-        `values` are those of weights, slots and scalars. None: all chains accepted.
-        """
+        """Return the new values of weights, slots, scalars, and which chains accepted."""
         shared = [v for v in self.optimizer.variables if len(v.shape) == 0]
         rows = [*self.trainable, *slots]
         accepted = None
@@ -222,10 +219,7 @@ class ChainHistory(keras.callbacks.Callback):
         self._metrics: dict[str, Array] = {}
 
     def of_metrics(self) -> keras.callbacks.Callback:
-        """Return the callback that reads the metrics before those of the user.
-
-        These may evaluate other data. The diagnostics are read after them.
-        """
+        """Return a callback that reads metrics before those of the user evaluate."""
 
         def take(epoch: int, logs: Any) -> None:
             self._metrics = self.model.chain_results()

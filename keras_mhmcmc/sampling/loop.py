@@ -248,15 +248,12 @@ class Program:
         return result
 
     def noise(self, seed: Tensor, number: Tensor) -> tuple[Any, Any]:
-        """Return normals, and uniforms (uniforms, K), the kernel's before the batch's.
-
-        A kernel that draws its data and more than once gets the seed and the number.
-        """
+        """Return normals, and uniforms (uniforms, K): the kernel's, the batch's."""
         if self._traits.draws_data:
             # PyTorch's generator takes plain integers.
             seed = seed if isinstance(seed, int) else ops.cast(seed, "int32")
             if not self._traits.draws_once:
-                return seed, number
+                return seed, number  # for draws within a step
             return normals_of((seed, number), 0, self.shapes, self._is_flat), []
         count = self._traits.num_uniforms + self.target.num_uniforms
         shapes = [(*self._levels, *shape) for shape in self.shapes]

@@ -133,7 +133,7 @@ def test_independent_processes_are_not_joined(results):
 @pytest.mark.parametrize("others", [0, 1])
 def test_settling_in_one_process_alone_is_refused(others, monkeypatch):
     """The other process, which is played here, has the same loss and gradient."""
-    from keras_mhmcmc._backend.torch import replicas
+    from keras_mhmcmc._backend.torch import core
 
     def all_reduce(tensor, op=None):
         if op is None:  # a sum of losses and of changes
@@ -142,8 +142,8 @@ def test_settling_in_one_process_alone_is_refused(others, monkeypatch):
             tensor.add_(other)
 
     drive = Drive(SAMPLERS["mhbt_langevin"].make(seed=3), [1.0, 2.0])
-    monkeypatch.setattr(replicas, "count_processes", lambda: 2)
-    monkeypatch.setattr(replicas.group, "all_reduce", all_reduce)
+    monkeypatch.setattr(core, "count_processes", lambda: 2)
+    monkeypatch.setattr(core.group, "all_reduce", all_reduce)
     drive.step(1.0, [0.1, 0.2])
     others, changes = 0, others
     drive.step(1.0, [0.1, 0.2])

@@ -4,6 +4,9 @@ import jax
 import jax.numpy as jnp
 import jaxlib
 import keras
+import numpy as np
+from jax.experimental import multihost_utils
+from keras import ops
 
 from keras_mhmcmc._backend import plain
 from keras_mhmcmc._backend.keras_internals import BuiltBeforeSteps
@@ -18,11 +21,18 @@ __all__ = [
     "accelerated",
     "compile_function",
     "cond",
+    "from_first_process",
     "gradient_and_more",
     "hold_values",
+    "host_value",
+    "is_first_process",
+    "is_spread",
     "map_and_sum",
     "map_members",
+    "of_processes",
     "read",
+    "refuse_replicas",
+    "refuse_strategy",
     "sum_products",
 ]
 
@@ -30,10 +40,9 @@ __all__ = [
 class LossObserver(plain.LossObserver):
     """A carrier of the training loss from `scale_loss` to `apply`.
 
-    Keras differentiates a function that calls `optimizer.scale_loss(loss)`. A loss kept
-    there would be a tracer of this function, which is dead when `apply` runs. So an
-    identity with a custom derivative keeps the loss as its residual. The backward rule
-    receives it in the outer trace, in which `apply` runs next.
+    Keras differentiates the first, and its tracers are dead when `apply` runs. So an
+    identity keeps the loss as its residual, which the backward rule gets in the trace
+    of `apply`.
     """
 
     def observe(self, loss):
@@ -169,3 +178,70 @@ def map_and_sum(function, *arrays):
     """
     results, pairs = function(*arrays)
     return results, [jnp.sum(x if y is None else x * y) for x, y in pairs]
+
+
+# One chain on several devices, of one process or of several, which make the same steps
+# and call functions that wait for the others in the same order.
+
+
+def refuse_replicas(name):
+    """Raise a `ValueError` if there are several processes."""
+    count = jax.process_count()
+    if count > 1:
+        raise ValueError(
+            f"`{name}` runs in one process of JAX, on any number of devices, "
+            "and not over several processes. Start the processes without "
+            "`keras.distribution.initialize`, each with a seed and a `directory` of "
+            "its own for `mh.PosteriorSamples`, and load all directories together: "
+            f"`mh.PosteriorSamples.load([...])`. Received: JAX with {count} processes."
+        )
+
+
+def refuse_strategy(variables):
+    """Raise a `ValueError` if each of several processes would train by itself."""
+    count = jax.process_count()
+    if count > 1 and not any(is_spread(variable) for variable in variables):
+        raise ValueError(
+            "The model's variables must be spread over all processes of JAX: call "
+            "`keras.distribution.set_distribution(keras.distribution.DataParallel())` "
+            "before you make the model. For independent chains start the processes "
+            "without `keras.distribution.initialize`, each with a seed and a "
+            "`directory` of its own for `mh.PosteriorSamples`. "
+            f"Received: JAX with {count} processes, and no distribution."
+        )
+
+
+def is_spread(variable):
+    value = stored_value(variable)
+    return isinstance(value, jax.Array) and not value.is_fully_addressable
+
+
+def is_first_process():
+    return jax.process_index() == 0
+
+
+def host_value(value):
+    """Return a numpy array. If other processes hold parts of it, wait for them."""
+    array = ops.convert_to_tensor(value)
+    if not array.is_fully_addressable and not array.is_fully_replicated:
+        array = multihost_utils.process_allgather(array, tiled=True)
+    return ops.convert_to_numpy(array)
+
+
+def of_processes(number):
+    if jax.process_count() == 1:
+        return [number]
+    gathered = multihost_utils.process_allgather(np.array([number], "uint32"))
+    return [int(each) for each in np.ravel(gathered)]
+
+
+def from_first_process(text):
+    if jax.process_count() == 1:
+        return text
+    data = np.frombuffer(text.encode(), "uint8")
+    # The processes agree on the length first: all arrays need the same shape.
+    length = of_processes(len(data))[0]
+    sent = np.zeros(length, "uint8")
+    if is_first_process():
+        sent[:] = data
+    return bytes(np.asarray(multihost_utils.broadcast_one_to_all(sent))).decode()

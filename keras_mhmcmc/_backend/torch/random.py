@@ -1,13 +1,10 @@
 """PyTorch: standard normals and uniforms from (seed, step count).
 
-On a CPU, making noise is most of what SGLD adds to a step of SGD. numpy's SFC64 makes
-the bits, and PyTorch's inverse error function makes normals from them, in pieces that
-stay in the cache, with all threads. With `torch.randn` in their place, steps in `fit`
-took 17 to 24% longer (perceptron 784-600-10, one thread).
-
-Small draws, and all float64 draws, come from numpy's ziggurat method. `torch.randn` is
-no option on a CPU: its generator keeps 32 of a seed's 63 bits, so that noise would
-repeat after some tens of thousands of steps.
+On a CPU, numpy's SFC64 makes the bits, and PyTorch's inverse error function makes
+normals from them, in pieces that stay in the cache. With `torch.randn` steps in `fit`
+took 17 to 24% longer (perceptron 784-600-10, one thread), and its generator keeps 32 of
+a seed's 63 bits: noise would repeat after some tens of thousands of steps. Small draws,
+and all float64 draws, come from numpy's ziggurat method.
 """
 
 import functools
@@ -32,11 +29,10 @@ _ROOT = math.sqrt(2.0)
 
 
 class SeedsOnHost:
-    """A copy of the rows (seed, step count) of chains, whose noise depends on it alone.
+    """A copy of the rows (seed, step count) of chains, as Python numbers.
 
-    The generator needs them as Python numbers. Reading them from a device would stop
-    its queue at each step. They are read again if the version counter of the
-    variable's tensor shows that somebody else wrote to it.
+    Reading them would stop the queue of a device at each step. They are read again if
+    the version counter of the tensor shows that somebody else wrote to it.
     """
 
     def __init__(self):
@@ -148,8 +144,7 @@ _HOST = _Host()
 class Normals(Sequence):
     """The standard normals that `rows_of` gives for a seed, shaped like `tensors`.
 
-    `add_to_` makes them piece by piece. All at once would take the memory of another
-    copy of the weights, and the time to write it.
+    `add_to_` makes them piece by piece, without the memory of a copy of the weights.
     """
 
     def __init__(self, seed, uniforms, tensors):
