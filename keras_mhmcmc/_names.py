@@ -4,7 +4,7 @@ from collections.abc import Iterable
 
 
 def distinct(names: Iterable[str]) -> list[str]:
-    """Return the names, such as of variables, with a number at repetitions: kernel#2."""
+    """Return the names, with a number at repetitions, such as kernel#2."""
     found: dict[str, None] = {}
     for name in names:
         unique, repetition = name, 1

@@ -185,7 +185,6 @@ def _way_to_numbers(values: Any, array: Array) -> str:
 
 
 def matrix(name: str, values: Any) -> Array:
-    """Return a matrix of finite numbers, float64, or raise a `ValueError`."""
     rows = array(f"Argument `{name}`", values)
     finite = np.abs(rows) <= LARGEST_NUMBER
     if rows.ndim != 2 or not finite.all():

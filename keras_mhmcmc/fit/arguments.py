@@ -101,7 +101,6 @@ def planned_warm_up(default: int, burn_in: int, steps: float, epoch: int | None)
 
 
 def refuse(options: Mapping[str, Any], sampler: type) -> None:
-    """Raise a `ValueError` for an option that is not switched off."""
     for option, value in options.items():
         if option not in _REFUSED:
             arguments = inspect.signature(sampler).parameters.values()

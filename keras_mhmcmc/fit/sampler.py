@@ -250,7 +250,6 @@ class Sampler(keras.optimizers.Optimizer):
         return current
 
     def _store(self, slots: Any, runs: Tensor = None) -> None:
-        """Write the state after the move."""
         state.write(self._state.all, leaves(slots), runs)
 
     def _rate(self) -> Tensor:
@@ -373,7 +372,6 @@ class Sampler(keras.optimizers.Optimizer):
             store[_WARM_UP] = np.array(self.warm_up_argument[1])
 
     def load_own_variables(self, store: Any) -> None:
-        """Load what `save_own_variables` saved."""
         model = _backend.model_in_file(self)
         entries = self.model_states.load(store, model, self.sampled_variables)
         steps = entries.pop(_WARM_UP, None)

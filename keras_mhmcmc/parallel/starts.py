@@ -159,7 +159,6 @@ def _check_file(name: str, path: PathLike) -> None:
 
 
 def _check_weights(name: str, values: Sequence[Array], model: keras.Model) -> None:
-    """Refuse weights of another architecture, and weights that are not finite."""
     if len(values) != len(model.weights):
         raise ValueError(
             f"{_SAME} Received: {name}, which has {len(values)} weights instead of "

@@ -84,7 +84,7 @@ class ChainStep:
         losses: Tensor,
         gradients: Sequence[Tensor],
     ) -> tuple[list[Tensor], Tensor | None]:
-        """Return the new values of weights, slots, scalars, and which chains accepted."""
+        """Return new values of weights, slots and scalars, and who accepted."""
         shared = [v for v in self.optimizer.variables if len(v.shape) == 0]
         rows = [*self.trainable, *slots]
         accepted = None

@@ -111,7 +111,6 @@ def lock(folder: str, owner: object) -> None:
 
 
 def check_owner(folder: str, owner: object) -> None:
-    """Raise a `ValueError` if another owner in this process took the folder."""
     if _LOCKED.get(os.path.realpath(folder), (owner,))[0] is not owner:
         raise ValueError(
             "Argument `directory` must be that of one `mh.PosteriorSamples` at a time, "

@@ -55,7 +55,6 @@ class Interrupts:
             signal.signal(signal.SIGINT, self._note)
 
     def end(self) -> None:
-        """Return Ctrl-C to Python, unless another handler has taken over."""
         if self._fitted is not None and signal.getsignal(signal.SIGINT) == self._note:
             signal.signal(signal.SIGINT, signal.default_int_handler)
         self._fitted = None

@@ -311,7 +311,6 @@ class Store:
         self.records = records
 
     def _add(self, records: list[Record], values: Iterable[Array]) -> None:
-        """Save the newest of the records, and then list it."""
         newest, base = records[-1], self._base
         changed = {
             index: np.array(value)
@@ -369,7 +368,6 @@ class Store:
             self._in_first(lambda: self._list(self.records))
 
     def close(self) -> None:
-        """Make the records permanent, and let other processes use the directory."""
         try:
             self.write()
         finally:

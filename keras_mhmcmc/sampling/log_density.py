@@ -99,7 +99,6 @@ class LogDensity:
 
     @property
     def num_uniforms(self) -> int:
-        """Number of uniforms that the mini-batch of one chain and step needs."""
         return batches.num_rounds(self.train_size) if self.draws_batches else 0
 
     def batch_indices(self, uniforms: Tensor) -> list[Tensor]:

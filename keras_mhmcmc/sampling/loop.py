@@ -69,7 +69,6 @@ class Plan(NamedTuple):
         return end - done, draws
 
     def check_warm_up(self, traits: Traits, start: int) -> None:
-        """Refuse a burn-in that is shorter than what is left of the warm-up."""
         name, count = traits.warm_up_argument
         least = traits.warm_up - start
         if self.burn_in < least:
