@@ -21,15 +21,15 @@ GROUND = "__init__ _version _types _names _validate _data _inputs _serialize _wa
 GROUND += " _layer_calls _table _stored_model _laws priors schedules losses"
 BESIDE = "kernels proposals partition expansions bounds targets barker_chain"
 ROOMS = {
-    "ground": (GROUND, 2975, 1600),
-    "_backend": ("_backend", 3810, 2700),
+    "ground": (GROUND, 2875, 1600),
+    "_backend": ("_backend", 3433, 2700),
     "samplers": ("samplers", 10250, 7000),
     "beside the samplers": (BESIDE, 760, 250),
-    "fit": ("fit", 2795, 1500),
-    "sampling": ("sampling", 2440, 1200),
-    "posterior": ("posterior", 1735, 1000),
+    "fit": ("fit", 2629, 1500),
+    "sampling": ("sampling", 2414, 1200),
+    "posterior": ("posterior", 1641, 1000),
     "ensemble": ("ensemble bayesian sklearn", 4400, 2200),
-    "parallel": ("parallel", 1094, 850),
+    "parallel": ("parallel", 1083, 850),
     "evaluation": ("evaluation diagnostics tuning", 3655, 3000),
     "extras": ("adversarial baselines plots datasets", 5425, 3700),
 }
