@@ -190,7 +190,11 @@ class StoredModel(keras.Model):
         super().compile_from_config(_backend.portable(config))
 
     def quantize(self, *args: Any, **options: Any) -> None:
-        """Quantize the layers, if there are any, as `keras.Model.quantize` does."""
+        """Quantize the layers, as `keras.Model.quantize` does.
+
+        Raises:
+            NotImplementedError: the model has stacked weights, and no layers.
+        """
         if not self.layers:
             raise NotImplementedError(
                 f"{type(self).__name__} cannot be quantized: it stacks the weights of "

@@ -172,7 +172,7 @@ def assign_after_loading(model: keras.Model, values: Mapping[int, Any]) -> None:
     What layers load that Keras loads after the optimizer is replaced once.
     """
     weights = {id(model.weights[i]): value for i, value in values.items()}
-    loaded = loaded_parts()
+    loaded = next(from_file("visited_saveables"), set())  # `id`s
     for layer in inner_layers(model):
         own = [variable for variable in _own_weights(layer) if id(variable) in weights]
 
@@ -249,11 +249,6 @@ def model_in_file(optimizer: keras.optimizers.Optimizer) -> keras.Model | None:
     return None
 
 
-def loaded_parts() -> set[int]:
-    """Return the `id`s of what Keras has loaded from the file that it reads."""
-    return next(from_file("visited_saveables"), set())
-
-
 # A `fit` that runs: what Keras does not say of it, from the frames of its callers.
 
 
@@ -272,10 +267,6 @@ def fitting_frame(model: keras.Model | None = None) -> FrameType | None:
             if isinstance(fitted, keras.Model) and (model is None or fitted is model):
                 return caller
     return None
-
-
-def is_fitting() -> bool:
-    return fitting_frame() is not None
 
 
 def error_leaves_fit() -> bool:

@@ -166,7 +166,12 @@ class Sampler(keras.optimizers.Optimizer):
         grads: Sequence[Tensor],
         trainable_variables: Sequence[keras.Variable] | None = None,
     ) -> None:
-        """Move the weights by one step, given the gradients of the mean loss."""
+        """Move the weights by one step, given the gradients of the mean loss.
+
+        Raises:
+            ValueError: the loss did not arrive, there is no gradient, or a variable is
+                not one that the sampler was built with.
+        """
         gradients = list(grads)
         if not gradients:
             return
@@ -328,7 +333,8 @@ class Sampler(keras.optimizers.Optimizer):
         if not self.built:
             return
         self._look_at_end()
-        if self.num_chains is None and not self.has_keeper and _backend.is_fitting():
+        is_fitting = _backend.fitting_frame() is not None
+        if self.num_chains is None and not self.has_keeper and is_fitting:
             self._watch.tell("no samples")
 
     def get_config(self) -> dict[str, Any]:
@@ -383,7 +389,11 @@ class Sampler(keras.optimizers.Optimizer):
 
     @property
     def train_size(self) -> int:
-        """N, the number of training examples, which "auto" reads from `fit`."""
+        """N, the number of training examples.
+
+        Raises:
+            ValueError: it is "auto", and no `fit` tells it.
+        """
         self._look_for_train_size()
         return self._train_size  # type: ignore[return-value]
 
