@@ -3,9 +3,10 @@
 The first is a regression with a gap in its data, and the 90% intervals of four networks
 of AdamW and of the one call for new points. The second separates two moons, and asks
 SGD and four chains of SGHMC for predictions far away. The chains run at temperature 1
-(`--temperature`). The example prints how often the intervals hold new data, inside the
-gap and elsewhere, and how sure each method is of points far away. The third picture
-shows how well ensembles predict at several temperatures, from the rows of `advice.py`.
+(`--temperature`). The example prints how often the intervals hold new data and their
+NLL, in the gap and elsewhere, and how sure each method is of points far away. The third
+picture shows how well ensembles predict at several temperatures, from the rows of
+`advice.py`.
 
     python examples/why.py --out docs/images
 """
@@ -97,8 +98,13 @@ def gap(seed, temperature, quick):
         low, high = np.array(law.interval(0.9))[..., 0]
         found[title] = law.mean()[:, 0], low, high
         inside = (low < observed) & (observed < high)
-        shares = [f"{inside[:, c].mean():.0%} {n}" for n, c in areas.items()]
-        print(f"{title}, in the 90% interval: {', '.join(shares)}")
+        some = observed[:200, :, None].astype("float32")
+        nll = -np.mean([np.ravel(law.log_prob(new)) for new in some], axis=0)
+        told = [
+            f"{inside[:, c].mean():.0%} {n} (NLL {nll[c].mean():.2f})"
+            for n, c in areas.items()
+        ]
+        print(f"{title}, in the 90% interval: {', '.join(told)}")
     return x[:, 0], y[:, 0], grid[:, 0], found
 
 
@@ -147,7 +153,7 @@ def draw_gap(found, path):
     """The 90% intervals for new points, of four networks and of the ensemble."""
     x, y, grid, laws = found
     figure, panels = pyplot.subplots(
-        1, 2, figsize=(8.4, 3.4), sharey=True, layout="constrained"
+        1, 2, figsize=(6.4, 3.2), sharey=True, layout="constrained"
     )
     for panel, (title, (mean, low, high)) in zip(panels, laws.items(), strict=True):
         colour = BLUE if title == CALL else ORANGE
@@ -160,7 +166,7 @@ def draw_gap(found, path):
         panel.plot(x, y, ".", color="black", markersize=4, label="training data")
         panel.text(0.0, -2.6, "no data", ha="center", color=GREY)
         panel.set(title=title, xlabel="x", xlim=(-2.1, 2.1), ylim=(-2.8, 2.8))
-        panel.legend(fontsize=8, loc="upper left")
+    panels[0].legend(fontsize=8, loc="upper left", framealpha=1.0)
     panels[0].set_ylabel("y")
     figure.savefig(path, dpi=160)
     pyplot.close(figure)

@@ -113,7 +113,7 @@ def summary(draws: Any, names: str | Sequence[str] | None = None) -> "pandas.Dat
         warn(
             f"{lost.sum()} of {len(table)} scalars never change or have values that "
             f"are NaN or infinite, and no R-hat: {', '.join(table.index[lost][:3])}, "
-            "... If they are no constants of the model, look at the acceptance of the "
+            "... Unless they are constants of the model, look at the acceptance of the "
             "chains, and lower the step size of chains that diverge."
         )
     return table

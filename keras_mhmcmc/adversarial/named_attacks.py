@@ -163,8 +163,8 @@ def known(
         )
     if not is_named and member is not None:
         raise ValueError(
-            f"Argument `member` must be None if a function stands in `{argument}`, "
-            f"which chooses what it attacks. Received: member={member!r}"
+            f"Argument `member` must be None if `{argument}` is a function: choose the "
+            f"member in the function. Received: member={member!r}"
         )
     own = names[attack] if is_named else attack
     allowed = options_of(own) if is_named else {}

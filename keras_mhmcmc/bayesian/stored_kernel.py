@@ -81,6 +81,6 @@ def _deserialized(config: Any) -> Any:
     module, name = config["part"]
     kind = getattr(sys.modules.get(module), name, None)
     if not (module.startswith(_PACKAGE) and isinstance(kind, type)):
-        raise ValueError(f"Part {name!r} is unknown.")
+        raise ValueError(f"Part {name!r} is unknown: update keras_mhmcmc.")
     arguments = config["arguments"].items()
     return kind(**{name: _deserialized(value) for name, value in arguments})

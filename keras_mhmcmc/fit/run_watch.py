@@ -257,7 +257,7 @@ def tell_of_left_out(is_above: npt.NDArray[np.bool_], what: str) -> None:
     found = text_of("left out", above=is_above.sum(), count=is_above.size, what=what)
     if is_above.all():
         raise NoSampleError(f"There is no sample of a posterior: {found}")
-    warn(f"{found} They are left out.")
+    warn(found)
 
 
 def _mean_losses(model: keras.Model, sampler: Sampler) -> Array | None:

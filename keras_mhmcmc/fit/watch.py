@@ -55,10 +55,9 @@ fall (standstill::an_energy_that_falls_is_told_and_one_that_stays_is_not)
   > Keep samples later (`burn_in`), and train longer.
 
 runaway (runaway::a_runaway_regression_gives_no_ensemble)
-    An ensemble leaves out {above} of {samples} samples, which are none of the
-    posterior: their mean loss is far above that of a prediction that ignores the
-    inputs, or their weights are far too large for the prior. The loss is now
-    {now:.4g} nats; {than}.
+    An ensemble leaves out {above} of {samples} samples: their mean loss is far above
+    that of a prediction that ignores the inputs, or their weights are far too large for
+    the prior. The loss is now {now:.4g} nats; {than}.
   > {LOWER}
 
 high (runaway::samples_of_slow_metropolis_steps_are_told)
@@ -67,16 +66,16 @@ high (runaway::samples_of_slow_metropolis_steps_are_told)
   > {LOWER}
 
 left out (runaway::a_chain_of_several_that_ran_away_is_left_out)
-    {above} of {count} {what} have a mean loss far above that of a prediction that
-    ignores the inputs, or weights far too large for the prior. A chain ran away, or has
-    not come down yet.
+    {above} of {count} {what} are left out. Their mean loss is far above that of a
+    prediction that ignores the inputs, or their weights are far too large for the
+    prior.
   > {LOWER}
 
 lag (lag::statistics_that_lag_are_told_and_the_remedy_helps)
     At the first sample the mean loss is {training:.3g} nats in training, and
     {inference:.3g} in inference: the moving statistics of batch normalisation lag
     behind the weights.
-  > Estimate those of each sample with `posterior.ensemble(model, recalibrate=x)`, keep
+  > Estimate the statistics anew with `posterior.ensemble(model, recalibrate=x)`, keep
     samples later (`burn_in`), or give the layers a smaller `momentum`. Received:
     {layers}
 
@@ -122,7 +121,7 @@ sum (fit_sizes::a_loss_of_ones_own_that_is_a_sum)
   > Return one number for each example, or use `ops.mean` in place of `ops.sum`.
 
 unknown (fit_sizes::a_loss_for_one_size_of_mini_batch)
-    The loss must be a mean over the mini-batch, and nobody knows whether it is: it
+    The loss must be a mean over the mini-batch. This was not checked, since the loss
     cannot be evaluated on two examples.
   > Let it take mini-batches of any size. Received: {error}
 
@@ -133,9 +132,8 @@ no likelihood (losses_without_likelihood::the_standard_deviation_of_squares)
     `mh.losses.GaussianNLL(noise_std)` or `mh.SGLDSA(..., likelihood="gaussian")`.
 
 another likelihood (losses_without_likelihood::label_smoothing_is_another_likelihood)
-    The sampled posterior is that of the compiled loss, which is not the one of the
-    data. A loss with the weight w counts each example w times, and label smoothing
-    mixes each label with the others.
+    The sampled posterior is not that of the data: weights of losses count each example
+    several times, and label smoothing mixes each label with the others.
   > Leave them out, unless you want this likelihood. Received: {found}
 
 half precision (around_fit::weights_in_half_precision_are_told)

@@ -320,8 +320,8 @@ def adversarial_grid(
     _validate.instance("title", title, (str, type(None)), "a string, or None")
     if values.ndim != 3 or values.shape[:2] != shape:
         raise ValueError(
-            f"{subject} must have the shape (R, E, C), with (R, E) = {shape} as in "
-            f"`images`. Received: shape {values.shape}"
+            f"{subject} must have the shape (rows, examples, classes), where `images` "
+            f"has (rows, examples) = {shape}. Received: shape {values.shape}"
         )
     flat = as_probabilities(subject, values.reshape(-1, values.shape[2]))
     predictions = flat.reshape(rows, columns, -1)
@@ -366,8 +366,8 @@ def _images(images: npt.ArrayLike) -> Array:
     is_colour = array.ndim == 5 and array.shape[-1] == 3
     if array.size == 0 or not (array.ndim == 4 or is_colour):
         raise ValueError(
-            "Argument `images` must have the shape (R, E, H, W), (R, E, H, W, 1) or "
-            f"(R, E, H, W, 3), with no length of 0. Received: shape {array.shape}"
+            "Argument `images` must have the shape (rows, examples, height, width), or "
+            f"one with a last axis of 1 or 3. Received: shape {array.shape}"
         )
     if not (array.min() >= 0.0 and array.max() <= 1.0):
         raise ValueError(

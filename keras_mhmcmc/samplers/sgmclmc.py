@@ -158,7 +158,7 @@ class sgmclmc(base.Diffusion):
         if sum(math.prod(w.shape[1 if has_chains else 0 :]) for w in weights) < 2:
             raise ValueError(
                 "SGMCLMC needs at least 2 weights: in one dimension a velocity of "
-                "length 1 never turns. Use SGLD. Received: 1 weight"
+                "length 1 never turns. Use `mh.SGLD`. Received: 1 weight"
             )
         return self
 

@@ -129,9 +129,7 @@ class TestMembers:
         assert losses[0][0] == losses[1][0]
         assert losses[0][1] > losses[1][1] > losses[1][0]
         assert "by its member 0" in str(member)
-        with pytest.raises(
-            ValueError, match="`member` must be None if a function stands"
-        ):
+        with pytest.raises(ValueError, match="`member` must be None if `attack` is"):
             robustness_curve({"e": ensemble}, x, y, [0.1], attack=fgsm, member=0)
 
 

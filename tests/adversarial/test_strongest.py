@@ -90,7 +90,7 @@ class TestStrongest:
         [
             ({"attacks": [lambda *_, **__: 1.0]}, "`attacks` must be a function that"),
             ({"y": None}, "`y` must be the true labels"),
-            ({"member": 0, "attacks": [pgd]}, "`member` must be None if a function"),
+            ({"member": 0, "attacks": [pgd]}, "`member` must be None if `attacks"),
         ],
     )
     def test_bad_arguments(self, options, text):

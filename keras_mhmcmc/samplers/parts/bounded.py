@@ -156,8 +156,8 @@ def check_violation(name: str, violation: Violation) -> None:
         return
     chain = chains[0]
     raise ValueError(
-        f"Argument `{name}` must bound every example, and does not: nothing was "
-        "accepted after this was seen. Received: a bound of "
+        f"Argument `{name}` must bound every example. Widen the bounds, and run "
+        "again. Received: a bound of "
         f"{violation.bound[chain]:.6g} nats for example {violation.example[chain]} at "
         f"the proposal of chain {chain}, where the value is "
         f"{violation.value[chain]:.6g} nats. {len(chains)} of "

@@ -113,9 +113,9 @@ class Expansion:
         weighted = self.bounds * np.any(self.features != 0.0, axis=1)
         if (self.bounds < 0.0).any() or not weighted.any():
             raise ValueError(
-                "Argument `bounds` must have numbers of at least 0, and above 0 for an "
-                "example whose row of `features` is not 0: log-likelihoods without a "
-                f"remainder make a Gaussian. Received: {_validate.shown(self.bounds)}"
+                "Argument `bounds` must have numbers of at least 0, and one above 0 "
+                "for an example whose row of `features` is not 0. Received: "
+                f"{_validate.shown(self.bounds)}"
             )
 
     @property
