@@ -1,5 +1,6 @@
 """Corrupted images, and scores of models on inputs that are corrupted more and more."""
 
+import functools
 import math
 from collections.abc import Callable
 from collections.abc import Mapping
@@ -88,7 +89,14 @@ def evaluate_shift(
     """
     x, y, _ = _data.read(x, y, needs_targets=True)
     x = as_inputs("x", x)
-    levels = _levels(severities)
+    is_list = isinstance(severities, Sequence) and not isinstance(severities, str)
+    given = severities if is_list else ()
+    levels = [_validate.integer("severities", level, 1) for level in given]
+    if not levels or levels != sorted(set(levels)):
+        raise ValueError(
+            "Argument `severities` must be at least one integer, in increasing order. "
+            f"Received: severities={_validate.shown(severities)}"
+        )
     makers = _makers(corruptions, x, levels, image_shape, seed, clip)
     classifiers = as_classifiers(models, from_logits, batch_size)
     rows = []
@@ -160,19 +168,6 @@ class ShiftTable(_table.PrintedTable):
         return _table.by_model(_TITLES, severities, self.models, self.column, caption)
 
 
-def _levels(severities: Any) -> list[int]:
-    """Return the severities as increasing integers, or raise a `ValueError`."""
-    if isinstance(severities, str) or not isinstance(severities, Sequence):
-        severities = ()
-    levels = [_validate.integer("severities", level, 1) for level in severities]
-    if not levels or levels != sorted(set(levels)):
-        raise ValueError(
-            "Argument `severities` must be at least one integer, in increasing order. "
-            f"Received: severities={_validate.shown(severities)}"
-        )
-    return levels
-
-
 def _makers(
     corruptions: Any,
     x: Array,
@@ -190,32 +185,27 @@ def _makers(
             f"{', '.join(CORRUPTIONS)}. "
             f"Received: corruptions={_validate.shown(corruptions)}"
         )
-    if isinstance(given, Mapping):
-        return {name: _own(name, one, x, levels) for name, one in given.items()}
-    images = _as_images(x, image_shape)
+    images = x if isinstance(given, Mapping) else _as_images(x, image_shape)
 
-    def maker(name: str) -> Callable[[int], Array]:
-        _validate.choice("corruptions", name, tuple(CORRUPTIONS))
-        options: dict[str, Any] = {"seed": seed, "clip": clip}
-        return lambda level: corrupt(images, name, level, **options).reshape(x.shape)
+    def maker(name: str) -> Callable[[int], Any]:
+        if not isinstance(given, Mapping):
+            _validate.choice("corruptions", name, tuple(CORRUPTIONS))
+            options: dict[str, Any] = {"seed": seed, "clip": clip}
+            made = functools.partial(corrupt, images, name, **options)
+            return lambda severity: made(severity=severity).reshape(x.shape)
+        own = given[name]
+        if callable(own):
+            return lambda severity: own(x.copy(), severity)
+        if isinstance(own, Mapping) and set(levels) <= set(own):
+            return own.__getitem__
+        received = list(own) if isinstance(own, Mapping) else _validate.shown(own)
+        raise ValueError(
+            "Argument `corruptions` must have functions `(x, severity) -> x`, or dicts "
+            f"from each of the severities {list(levels)} to inputs, as its values. "
+            f"Received: {name!r} with {received}"
+        )
 
     return {name: maker(name) for name in given}
-
-
-def _own(
-    name: str, given: Any, x: Array, levels: Sequence[int]
-) -> Callable[[int], Any]:
-    """Return the function of a user's corruption, or raise a `ValueError`."""
-    if callable(given):
-        return lambda severity: given(x.copy(), severity)
-    if isinstance(given, Mapping) and set(levels) <= set(given):
-        return given.__getitem__
-    received = list(given) if isinstance(given, Mapping) else _validate.shown(given)
-    raise ValueError(
-        "Argument `corruptions` must have functions `(x, severity) -> x`, or dicts "
-        f"from each of the severities {list(levels)} to inputs, as its values. "
-        f"Received: {name!r} with {received}"
-    )
 
 
 def _same_shape(name: str, inputs: Any, x: Array) -> Array:
@@ -333,13 +323,9 @@ def _blurred(x: Array, share: float, span: float, rng: np.random.Generator) -> A
 
 
 def _rotated(x: Array, degrees: float, span: float, rng: np.random.Generator) -> Array:
-    result = np.empty_like(x)
-    is_left = rng.random(len(x)) < 0.5
-    options = {"axes": (1, 2), "reshape": False, "order": 1}
-    for chosen, angle in ((is_left, degrees), (~is_left, -degrees)):
-        if chosen.any():
-            result[chosen] = _ndimage().rotate(x[chosen], angle, **options)
-    return result
+    angles = np.where(rng.random(len(x)) < 0.5, degrees, -degrees)
+    rotate = functools.partial(_ndimage().rotate, axes=(0, 1), reshape=False, order=1)
+    return np.stack([rotate(*pair) for pair in zip(x, angles, strict=True)])
 
 
 def _faded(x: Array, share: float, span: float, rng: np.random.Generator) -> Array:
@@ -348,16 +334,12 @@ def _faded(x: Array, share: float, span: float, rng: np.random.Generator) -> Arr
 
 
 def _shifted(x: Array, share: float, span: float, rng: np.random.Generator) -> Array:
-    result = np.empty_like(x)
     direction = rng.integers(4, size=len(x))
-    for place in range(4):
-        chosen = direction == place
-        if chosen.any():
-            axis, sign = 1 + place // 2, 1 - 2 * (place % 2)
-            steps = [0.0] * x.ndim
-            steps[axis] = sign * share * x.shape[axis]
-            result[chosen] = _ndimage().shift(x[chosen], steps, order=1)
-    return result
+    steps = np.zeros((len(x), x.ndim - 1))
+    lengths = share * np.take(x.shape[1:3], direction // 2)
+    steps[np.arange(len(x)), direction // 2] = (1 - 2 * (direction % 2)) * lengths
+    pairs = zip(x, steps, strict=True)
+    return np.stack([_ndimage().shift(*pair, order=1) for pair in pairs])
 
 
 def _ndimage() -> Any:
