@@ -23,10 +23,7 @@ ROUNDS = 7
 
 
 def direction(gradient: Tensor, norm: Norm) -> Tensor:
-    """Return the steepest step of length 1: the sign, or the gradient over its length.
-
-    Where the gradient is zero, the step is zero.
-    """
+    """Return the steepest step of length 1: the sign, or gradient over length."""
     if norm == "linf":
         return ops.sign(gradient)
     # The squares of small gradients would underflow in float32.
@@ -39,11 +36,7 @@ def direction(gradient: Tensor, norm: Norm) -> Tensor:
 def project(
     moved: Tensor, x: Tensor, epsilon: Tensor, low: Tensor, high: Tensor, norm: Norm
 ) -> Tensor:
-    """Return the points moved into the ball around `x`, and then into the limits.
-
-    The second move leaves the points in the ball, because `x` is within the limits.
-    In the L2 ball they may then be nearer to `x` than they have to be: see `nearest`.
-    """
+    """Return the points moved into the ball around `x`, and then into the limits."""
     change = moved - x
     if norm == "linf":
         change = ops.clip(change, -epsilon, epsilon)
@@ -58,16 +51,13 @@ def nearest(
 ) -> Tensor:
     """Return the points of the ball and the limits that are nearest to `moved`.
 
-    In the L-infinity ball, this is `project`. In the L2 ball, the limits may bring a
-    projected point nearer to `x` than it has to be. The nearest point is
-    clip(x + t d), with d = moved - x and the largest t <= 1 that keeps it in the ball:
+    In the L2 ball, the limits may bring a point of `project` nearer to `x` than it has
+    to be. The nearest is clip(x + t d), d = moved - x, with the largest t <= 1 that
 
         t = min(1, sqrt((epsilon^2 - sum_C b^2) / sum_F d^2))
 
-    C are the numbers that the limits stop, b their changes, and F the other numbers.
-    The loop begins at the t of no limits, and solves for t with the C of the last t.
-    So t only rises, stays at or below the solution, and reaches it when C stays the
-    same.
+    allows: C are the numbers that the limits stop, b their changes, F the others. The
+    loop begins at the t of no limits. So t only rises, until C stays the same.
     """
     if norm == "linf":
         return project(moved, x, epsilon, low, high, norm)
@@ -143,11 +133,7 @@ def start(x: Array) -> Best:
 def is_stronger(
     fooled: Tensor, score: Tensor, best_fooled: Tensor, best_score: Tensor
 ) -> Tensor:
-    """Return whether points are stronger than the best ones, shape (n,).
-
-    A point that fools the model is stronger than one that does not. Otherwise the
-    higher loss is stronger.
-    """
+    """Return which points are stronger (n,): they fool, or have the higher loss."""
     higher = ops.logical_and(fooled == best_fooled, score > best_score)
     return ops.logical_or(fooled > best_fooled, higher)
 

@@ -19,6 +19,7 @@ import numpy as np
 
 from keras_mhmcmc._types import Array
 from keras_mhmcmc.adversarial import balls
+from keras_mhmcmc.adversarial import objective
 from keras_mhmcmc.adversarial.gradient_attacks import gradients_of
 from keras_mhmcmc.adversarial.named_attacks import Attack
 from keras_mhmcmc.adversarial.named_attacks import known
@@ -56,11 +57,7 @@ class Trial(NamedTuple):
 
 
 class Watch:
-    """What a table sees of the attacks on one model, and the warnings that follow.
-
-    The gradients of the clean inputs give the share of zeros. They also give FGSM, with
-    which an attack of many steps is compared.
-    """
+    """What a table sees of the attacks on one model, and the warnings that follow."""
 
     def __init__(self, attack: Attack, given: Given, labels: Array) -> None:
         self.attack, self.given, self.labels = attack, given, labels
@@ -82,10 +79,7 @@ class Watch:
         self.trials: list[Trial] = []
 
     def add(self, epsilon: float, probabilities: Array, misled: Array | None) -> None:
-        """Take note of attacked inputs' probabilities (N, C), at one strength.
-
-        `misled` tells what each of several attacks misleads, (attacks, N), or is None.
-        """
+        """Note probabilities (N, C), and what each attack misleads, (attacks, N)."""
         given, prediction = self.given, np.argmax(probabilities, axis=1)
         if misled is None:
             misled = (prediction != given.labels)[None]
@@ -241,15 +235,18 @@ def twice_the_steps(
 
 def _worst(cases: Sequence[tuple[Any, ...]]) -> tuple[Any, ...] | None:
     """Return the case (before, after, ...) of the least probable rise, if it is one."""
-    chances = [sign_test(~case[0] & case[1], case[0] & ~case[1]) for case in cases]
+    counts = [
+        (int(np.sum(~before & after)), int(np.sum(before != after)))
+        for before, after, *_ in cases
+    ]
+    chances = [tail(*count, 0.5) for count in counts]  # gains as likely as losses
     least = min(chances, default=1.0)
     return cases[chances.index(least)] if least < LEVEL else None
 
 
 def zero_gradients(gradients: Array) -> str | None:
     """Return a warning if examples have a gradient of exactly zero."""
-    count = len(gradients)
-    zeros = count - int(np.sum(np.any(gradients.reshape(count, -1), axis=1)))
+    count, (zeros, _) = len(gradients), objective.faults(gradients)
     if not zeros:
         return None
     return (
@@ -279,21 +276,13 @@ def randomness(given: Given) -> str | None:
 def grey_strength(
     attacks: Sequence[Attack], shape: tuple[int, ...], limits: Limits
 ) -> float:
-    """Return the strength from which on an attack can make every input grey.
-
-    It is infinite without limits, and for functions of users, whose norm is unknown.
-    """
+    """Return the strength from which on an attack can make every input grey."""
     if limits is None:
         return math.inf
     half = 0.5 * (limits[1] - limits[0])
+    # The norm of a user's function is not known.
     lengths = {"linf": half, "l2": half * math.prod(shape) ** 0.5, "": math.inf}
     return min(lengths[attack.norm] for attack in attacks)
-
-
-def sign_test(gained: Array, lost: Array) -> float:
-    """Return how probable so many gains are if gains and losses are equally likely."""
-    gains = int(np.sum(gained))
-    return tail(gains, gains + int(np.sum(lost)), 0.5)
 
 
 def tail(count: int, size: int, share: float) -> float:

@@ -96,11 +96,9 @@ def fgsm(
 
 def signs(given: objective.Given, gradients: Array | None = None) -> Array:
     """Return the sign of the loss' gradient (N, ...), which may be known."""
-    if gradients is None:
-        gradients = gradients_of(given)
-    broken = int(np.sum(~np.isfinite(gradients)))
-    lost = int(np.sum(~np.any(gradients.reshape(len(gradients), -1), axis=1)))
-    objective.check_gradients(*given[:2], given.labels, lost, broken)
+    gradients = gradients_of(given) if gradients is None else gradients
+    counts = objective.faults(gradients)
+    objective.check_gradients(*given[:2], given.labels, *counts)
     return np.sign(gradients)
 
 
@@ -379,11 +377,9 @@ def apgd(
 
 
 def intervals(steps: int) -> dict[int, int]:
-    """Return the checkpoints, and how many steps lie between each and the last one.
-
-    Croce and Hein (2020), section 3.1: w_j = ceil(p_j steps), p_0 = 0, p_1 = 0.22,
-    p_{j+1} = p_j + max(p_j - p_{j-1} - 0.03, 0.06). The p_j are whole percents.
-    """
+    """Return the checkpoints, and how many steps lie between each and the last one."""
+    # Section 3.1: w_j = ceil(p_j steps), p_0 = 0, p_1 = 0.22,
+    # p_{j+1} = p_j + max(p_j - p_{j-1} - 0.03, 0.06), here in percent.
     before, percent, last, found = 0, 22, 0, {}
     while percent < 100:
         checkpoint = -(-percent * steps // 100)  # rounded up

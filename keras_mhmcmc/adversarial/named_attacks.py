@@ -272,18 +272,14 @@ def run(argument: str, attack: Attack, given: Given) -> Array:
             f"Received: a function that returns shape {moved.shape}, with "
             f"{np.sum(~is_right)} values that are not finite or outside of `clip`"
         )
-    _warn_of_length(argument, moved - x, epsilon)
-    return moved
-
-
-def _warn_of_length(argument: str, change: Array, epsilon: float) -> None:
-    """Warn if a user's attack leaves the ball in each norm that we know."""
+    change = (moved - x).reshape(len(x), -1)
     largest = float(np.max(np.abs(change), initial=0.0))
-    length = float(np.max(np.linalg.norm(change.reshape(len(change), -1), axis=1)))
-    if min(largest, length) > (1.0 + _SLACK) * epsilon + _SLACK:
+    length = float(np.max(np.linalg.norm(change, axis=1)))
+    if min(largest, length) > (1.0 + _SLACK) * epsilon + _SLACK:  # in each norm
         warn(
             f"The function of `{argument}` changes inputs by more than "
             f"epsilon={epsilon:g}, a number by up to {largest:.3g} and an input by up "
             f"to {length:.3g} in the Euclidean norm, and its row in a table is not "
             "comparable. Clip the changes to epsilon."
         )
+    return moved

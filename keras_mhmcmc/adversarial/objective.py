@@ -59,10 +59,7 @@ def given(
     *,
     needs_targets: bool = False,
 ) -> Given:
-    """Check the arguments that all attacks share, and read a data set into memory.
-
-    The labels are `y`, or the model's own predictions if `y` is None.
-    """
+    """Check the arguments that all attacks share, and read a data set into memory."""
     epsilon = _validate.number("epsilon", epsilon, _validate.NOT_NEGATIVE)
     x, y, limits = examples(x, y, clip, needs_targets=needs_targets)
     classifier = as_classifier("Argument `model`", model, from_logits, batch_size)
@@ -175,11 +172,9 @@ def evaluation(
 def ascent(
     classifier: Classifier, by_member: bool, loss: Loss = "cross_entropy"
 ) -> Callable[..., tuple[Tensor, Tensor, Tensor]]:
-    """Return the function that evaluates the objective and its gradient.
+    """Return the function from x, labels (n,), a member's index, and variables' values.
 
-    It takes inputs (n, ...), labels (n,), the index of a member, which is ignored
-    unless `by_member`, and the values of the model's variables. It returns the gradient
-    (n, ...), the loss (n,), and whether the model predicts another class (n,).
+    It returns the gradient (n, ...), the loss (n,), and whether the model is fooled.
     """
     evaluate_loss = evaluation(classifier, by_member, loss)
 
@@ -202,6 +197,12 @@ def index(member: int | None) -> Tensor:
     return ops.convert_to_tensor(member or 0, dtype="int32")
 
 
+def faults(gradients: Array) -> tuple[int, int]:
+    """Return how many examples have no gradient, and numbers that are not finite."""
+    rows = gradients.reshape(len(gradients), -1)
+    return int(np.sum(~np.any(rows, axis=1))), int(np.sum(~np.isfinite(rows)))
+
+
 def check_gradients(
     classifier: Classifier,
     x: Array,
@@ -210,19 +211,19 @@ def check_gradients(
     broken: int,
     has_gradient: bool = False,
 ) -> None:
-    """Refuse gradients that are not finite or all zero, and warn about some zeros.
-
-    `lost` examples of `x` have a gradient of zero, and `broken` numbers are not finite.
-    If the model is known to have a gradient elsewhere, zeros are not refused.
-    """
-    count = len(x)
+    """Refuse gradients that are not finite or all zero, and warn about some zeros."""
+    count = len(x)  # of which `lost` have no gradient
     if broken:
         raise ValueError(
             f"{classifier.subject} must have finite gradients with respect to `x`. "
             "Check it for square roots or logarithms of 0, and give a softmax in half "
             f"precision dtype='float32'. Received: {broken} values that are not finite"
         )
-    if lost == count and not has_gradient and not _all_saturated(classifier, x, labels):
+    is_refused = lost == count and not has_gradient
+    if is_refused and not classifier.from_logits:  # unless all have underflowed
+        own = classifier.probabilities(x)[np.arange(count), labels]
+        is_refused = not np.all(checks.are_lost(np.minimum(own, 1.0 - own)))
+    if is_refused:
         raise ValueError(
             f"{classifier.subject} must have a gradient with respect to `x`. A model "
             "that rounds, takes an argmax or stops gradients has none: attack it with "
@@ -237,16 +238,3 @@ def check_gradients(
             "with from_logits=True, or use `mh.adversarial.square` if the model has no "
             "gradient."
         )
-
-
-def _all_saturated(classifier: Classifier, x: Array, labels: Array) -> bool:
-    """Return whether a probability has underflowed in each example."""
-    if classifier.from_logits:
-        return False
-    own = classifier.probabilities(x)[np.arange(len(x)), labels]
-    return bool(np.all(is_lost(np.minimum(own, 1.0 - own))))
-
-
-def is_lost(probabilities: Array) -> Array:
-    """Return which probabilities have underflowed, or stand in for a rounded 0."""
-    return (probabilities < SMALLEST) | checks.are_rounded(probabilities)

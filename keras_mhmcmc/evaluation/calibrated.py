@@ -27,7 +27,7 @@ from keras_mhmcmc.evaluation.classifier import Classifier
 from keras_mhmcmc.evaluation.classifier import as_classifier
 from keras_mhmcmc.evaluation.evaluate import distribution
 from keras_mhmcmc.evaluation.evaluate import given_likelihood
-from keras_mhmcmc.evaluation.metrics.regression import LEVEL
+from keras_mhmcmc.evaluation.mixture import LEVEL
 from keras_mhmcmc.losses import GaussianNLL
 from keras_mhmcmc.losses import Likelihood
 

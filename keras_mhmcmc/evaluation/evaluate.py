@@ -117,8 +117,17 @@ def evaluate(
     _validate.choice("verbose", verbose, (0, 1))
     classifiers = as_classifiers(models, from_logits, batch_size)
     likelihoods = _likelihood_of_each(classifiers, noise_std)
-    if likelihoods is not None:
-        _refuse_options(classifiers, ood)
+    if likelihoods is not None and any(c.from_logits for c in classifiers.values()):
+        raise ValueError(
+            "Argument `from_logits` must be False for a regression: its outputs are "
+            "means. Received: from_logits=True, and models with a likelihood"
+        )
+    if likelihoods is not None and ood is not None:
+        raise ValueError(
+            "Argument `ood` must be None for a regression. Compare the `member_std` of "
+            "two `mh.predict_distribution` with `mh.metrics.auroc` instead. "
+            f"Received: ood={_validate.shown(ood)}"
+        )
     first = next(iter(classifiers.values()))
     example, x = _data.peeked(x, y, needs_targets=True)
     others = _others(ood, first.checked_inputs(example), first)
@@ -413,12 +422,6 @@ def compiled_likelihood(model: keras.Model) -> Likelihood | None:
     return None
 
 
-def compiled_noise(model: keras.Model) -> float | None:
-    """Return the known noise of the likelihood of a model or its members, or None."""
-    found = compiled_likelihood(model)
-    return None if found is None else found.noise_std
-
-
 def _likelihood_of_each(
     classifiers: Mapping[str, Classifier],
     noise_std: float | Mapping[str, float] | None,
@@ -435,26 +438,8 @@ def _likelihood_of_each(
             )
         return known or None
     stds = of_each("noise_std", noise_std, classifiers, "a number", "models")
-    interval = _validate.POSITIVE
-    return {
-        n: GaussianNLL(_validate.number("noise_std", stds[n], interval))
-        for n in classifiers
-    }
-
-
-def _refuse_options(classifiers: Mapping[str, Classifier], ood: Any) -> None:
-    """Raise a `ValueError` for options that only a classification has."""
-    if any(classifier.from_logits for classifier in classifiers.values()):
-        raise ValueError(
-            "Argument `from_logits` must be False for a regression: its outputs are "
-            "means. Received: from_logits=True, and models with a likelihood"
-        )
-    if ood is not None:
-        raise ValueError(
-            "Argument `ood` must be None for a regression. Compare the `member_std` of "
-            "two `mh.predict_distribution` with `mh.metrics.auroc` instead. "
-            f"Received: ood={_validate.shown(ood)}"
-        )
+    check, interval = _validate.number, _validate.POSITIVE
+    return {n: GaussianNLL(check("noise_std", stds[n], interval)) for n in classifiers}
 
 
 def _scores_of_regression(

@@ -93,29 +93,24 @@ def _reliability_panel(ax: "Axes", table: metrics.Reliability, colour: str) -> N
         f"accuracy, n < {FEW}": ((table.count > 0) & is_few, "white", 0.8),
     }
     for label, (group, fill, width) in groups.items():
-        confidence, accuracy = table.confidence[group], table.accuracy[group]
-        low, high = _wilson(accuracy, table.count[group])
+        confidence, right = table.confidence[group], table.accuracy[group]
+        z2, count = 1.96**2, table.count[group]  # of Wilson's interval
+        centre = (right + z2 / (2 * count)) / (1 + z2 / count)
+        spread = np.sqrt(right * (1 - right) / count + z2 / (4 * count**2))
+        half = np.sqrt(z2) * spread / (1 + z2 / count)
         interval = "95% interval" if label == "accuracy" else ""  # once in the legend
-        ax.vlines(confidence, low, high, colour, linewidth=width, label=interval)
+        ends = centre - half, centre + half
+        ax.vlines(confidence, *ends, colour, linewidth=width, label=interval)
         # Draw over the frame, where many dots lie, and keep the layout as it is.
         looks: dict[str, Any] = dict(
             color=colour, markerfacecolor=fill, clip_on=False, zorder=3
         )
-        (dots,) = ax.plot(confidence, accuracy, "o", **looks, label=label)
+        (dots,) = ax.plot(confidence, right, "o", **looks, label=label)
         dots.set_in_layout(False)
     ax.set_xlim(0, 1)
     ax.set_ylim(0, 1)
     ax.set_xticks([0, 0.25, 0.5, 0.75, 1], ["0", "", "0.5", "", "1"])
     ax.set_aspect("equal")
-
-
-def _wilson(share: Array, count: Array) -> tuple[Array, Array]:
-    """Return the ends of the 95% interval of shares among `count` examples."""
-    z2 = 1.96**2
-    centre = (share + z2 / (2 * count)) / (1 + z2 / count)
-    spread = np.sqrt(share * (1 - share) / count + z2 / (4 * count**2))
-    half = np.sqrt(z2) * spread / (1 + z2 / count)
-    return centre - half, centre + half
 
 
 def predictive(

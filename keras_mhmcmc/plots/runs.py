@@ -91,7 +91,8 @@ def energy(
         looks: dict[str, Any] = {"marker": "." if len(chain) < 100 else None}
         looks |= {"color": style.colour(index), "linewidth": 0.8}
         ax.plot(steps[index], chain, **looks)
-    ax.set_title("Energies along the run" + _chains(len(energies)))
+    chains = f", {len(energies)} chains" if len(energies) > 1 else ""
+    ax.set_title("Energies along the run" + chains)
     ax.set_xlabel(unit)
     ax.set_ylabel("energy U in nats")
     style.grid(ax)
@@ -142,8 +143,8 @@ def _regions_panel(
     ax.set_xlim(centres[seen[0]] - gap, centres[seen[-1]] + gap)
     ax.set_xlabel("energy U in nats; outermost bars may stand for all beyond")
     ax.set_ylabel("visits (% of the steps)")
-    title = f"Visits and mass of subregions of {gap:.3g} nats"
-    ax.set_title(title + _chains(len(masses)))
+    chains = f", {len(masses)} chains" if len(masses) > 1 else ""
+    ax.set_title(f"Visits and mass of subregions of {gap:.3g} nats" + chains)
     colour, density = style.COLOURS[0], ax.twinx()
     with np.errstate(divide="ignore"):  # a mass may underflow
         logs = np.log(masses[:, shown])
@@ -152,10 +153,6 @@ def _regions_panel(
     density.tick_params(axis="y", colors=colour)
     labels = ["visits", r"log $\theta$"]
     density.legend([bars, lines[0]], labels, frameon=False, fontsize="small")
-
-
-def _chains(count: int) -> str:
-    return f", {count} chains" if count > 1 else ""
 
 
 def acceptance(
@@ -181,9 +178,8 @@ def acceptance(
     Reference: Wu, Wang and Wong (2020), "Mini-batch Metropolis-Hastings with
     reversible SGLD proposal", section 2.3, for beta.
     """
-    logs = history
-    if isinstance(history, keras.callbacks.History):
-        logs = history.history
+    is_history = isinstance(history, keras.callbacks.History)
+    logs: Any = history.history if is_history else history
     if not isinstance(logs, Mapping) or "acceptance" not in logs:
         received = sorted(logs, key=str) if isinstance(logs, Mapping) else history
         raise ValueError(
@@ -198,8 +194,7 @@ def acceptance(
         if name in logs
     }
     epochs = np.arange(1, len(values["acceptance"]) + 1)
-    if isinstance(history, keras.callbacks.History):
-        epochs = np.array(history.epoch) + 1
+    epochs = np.array(history.epoch) + 1 if is_history else epochs
     shapes = {name: value.shape for name, value in values.items()}
     if any(len(s) > 2 or s[0] != len(epochs) for s in shapes.values()):
         raise ValueError(
@@ -349,15 +344,29 @@ def contours(
     dots = None if draws is None else _positions(draws)
     sides = _sides(extent, dots)
     ax = style.one_axes(ax)
+    function = log_density
+    if not callable(log_density):
+        function = getattr(log_density, "log_density", None)
+    if function is None:
+        raise ValueError(
+            "Argument `log_density` must be a function of a position, or an object "
+            "with the method `log_density`. "
+            f"Received: log_density={_validate.shown(log_density)}"
+        )
     grid = [np.linspace(low, high, points) for low, high in sides]
-    values = _on_grid(_function(log_density), grid) / temperature
+    values = _on_grid(function, grid) / temperature
     if dots is not None:
         dots = dots[:: max(-(-len(dots) // max_draws), 1)]
         looks: dict[str, Any] = dict(
             color=color or style.COLOURS[4], markersize=3, alpha=0.6
         )
         ax.plot(*dots.T, ".", **looks, label=f"{len(dots):,} draws")
-    levels = _levels(values)
+    falling = np.sort(values, axis=None)[::-1]
+    mass = np.cumsum(np.exp(falling - falling[0]))
+    places = np.searchsorted(mass, np.array(MASSES) * mass[-1])
+    heights = falling[np.minimum(places, falling.size - 1)].tolist()
+    # A target narrower than a grid cell has several shares at one level; one is kept.
+    levels = {x: f"{share:.0%}" for x, share in zip(heights, MASSES, strict=True)}
     black: dict[str, Any] = {"colors": "black", "linestyles": "solid"}
     drawn = ax.contour(*grid, values.T, list(levels), linewidths=0.9, **black)
     ax.clabel(drawn, fmt=levels, fontsize=8)
@@ -370,20 +379,6 @@ def contours(
     ax.set_title("Draws and the target" if draws is not None else "The target")
     style.legend_below(ax, columns=2)
     return ax
-
-
-def _function(log_density: Any) -> Callable[[Tensor], Tensor]:
-    if callable(log_density):
-        return log_density
-    try:
-        function: Callable[[Tensor], Tensor] = log_density.log_density
-    except AttributeError as error:
-        raise ValueError(
-            "Argument `log_density` must be a function of a position, or an object "
-            "with the method `log_density`. "
-            f"Received: log_density={_validate.shown(log_density)}"
-        ) from error
-    return function
 
 
 def _positions(draws: Any) -> Array:
@@ -444,13 +439,3 @@ def _on_grid(function: Callable[[Tensor], Tensor], grid: list[Array]) -> Array:
             f"{values.size} points"
         )
     return values
-
-
-def _levels(values: Array) -> dict[float, str]:
-    """Return the log densities whose contours enclose `MASSES`, and these as text."""
-    falling = np.sort(values, axis=None)[::-1]
-    mass = np.cumsum(np.exp(falling - falling[0]))
-    places = np.searchsorted(mass, np.array(MASSES) * mass[-1])
-    levels = falling[np.minimum(places, falling.size - 1)].tolist()
-    # A target narrower than a grid cell has several shares at one level; one is kept.
-    return {level: f"{share:.0%}" for level, share in zip(levels, MASSES, strict=True)}
