@@ -102,7 +102,16 @@ def summary(draws: Any, names: str | Sequence[str] | None = None) -> "pandas.Dat
     "Rank-normalization, folding, and localization: an improved R-hat".
     """
     arviz = _arviz()
-    arrays = _chosen(_arrays(draws), names)
+    arrays = _arrays(draws)
+    listed = list(arrays) if names is None else names
+    listed = [listed] if isinstance(listed, str) else listed
+    is_list = isinstance(listed, list | tuple) and len(listed) > 0
+    if not is_list or not all(isinstance(x, str) and x in arrays for x in listed):
+        raise ValueError(
+            f"Argument `names` must be one or a list of {', '.join(arrays)}, or None "
+            f"for all. Received: names={_validate.shown(names)}"
+        )
+    arrays = {name: arrays[name] for name in listed}
     options = {"var_names": list(arrays), "round_to": "none"}
     table = arviz.summary(to_arviz(arrays), **options)
     table = table[["mean", "sd", "r_hat", "ess_bulk", "ess_tail"]].copy()
@@ -156,21 +165,6 @@ def _checked_group(argument: str, group: Any) -> dict[str, Array]:
                 f"with at least one draw. Received: {name!r} of shape {array.shape}"
             )
     return arrays
-
-
-def _chosen(
-    arrays: dict[str, Array], names: str | Sequence[str] | None
-) -> dict[str, Array]:
-    if names is None:
-        return arrays
-    listed = [names] if isinstance(names, str) else names
-    is_list = isinstance(listed, list | tuple) and len(listed) > 0
-    if not is_list or not all(isinstance(x, str) and x in arrays for x in listed):
-        raise ValueError(
-            f"Argument `names` must be one or a list of {', '.join(arrays)}, or None "
-            f"for all. Received: names={_validate.shown(names)}"
-        )
-    return {name: arrays[name] for name in listed}
 
 
 def _arviz() -> Any:
@@ -353,13 +347,13 @@ def _as_moment(name: str, values: Any, own: Any, shape: tuple[int, ...]) -> Any:
     if values is None:
         return own
     values = _validate.array(f"Argument `{name}`", values)
-    lowest = 0.0 if name == "reference_sd" else -math.inf
-    is_small = np.all(np.abs(values) <= _validate.LARGEST_NUMBER)  # NaN is not
-    if values.shape != shape or not (is_small and np.all(values >= lowest)):
-        kind = "finite numbers of at least 0" if lowest == 0.0 else "finite numbers"
+    lowest = 0.0 if name == "reference_sd" else -_validate.LARGEST_NUMBER
+    is_good = (values >= lowest) & (values <= _validate.LARGEST_NUMBER)  # NaN is not
+    if values.shape != shape or not np.all(is_good):
         raise ValueError(
-            f"Argument `{name}` must have {kind} in the shape of the mean prediction "
-            f"of `reference`, here {shape}. Received: {_validate.shown(values)}"
+            f"Argument `{name}` must have finite numbers of at least {lowest:g} in the "
+            f"shape of the mean prediction of `reference`, here {shape}. "
+            f"Received: {_validate.shown(values)}"
         )
     return values
 

@@ -118,10 +118,29 @@ def suggest_learning_rate(
     Reference: Smith (2017), "Cyclical learning rates for training neural networks",
     section 3.3, for a short run over rates. The rule is this package's own.
     """
-    own = _checked_model(model).optimizer
+    _validate.instance("model", model, keras.Model, "a compiled `keras.Model`")
+    if isinstance(model, StackedModel):
+        raise ValueError(
+            "Argument `model` must be a single network. Compile the network itself "
+            "with the same loss: its rate suits each chain. "
+            f"Received: model={_validate.shown(model)}"
+        )
+    if not model.compiled:
+        raise ValueError(
+            "Argument `model` must be compiled, since its loss is what has to fall. "
+            "Call `model.compile(optimizer, loss)` first. "
+            f"Received: model={_validate.shown(model)}"
+        )
+    own = model.optimizer
     given = _checked_optimizer(own if optimizer is None else optimizer)
     inner = given.inner_optimizer if isinstance(given, LossScaleOptimizer) else given
-    tried = _checked_rates(rates)
+    listed = list(rates) if isinstance(rates, list | tuple | np.ndarray) else []
+    if not listed:
+        raise ValueError(
+            "Argument `rates` must be a list of at least one learning rate, such as "
+            f"[0.01, 0.03, 0.1, 0.3]. Received: rates={_validate.shown(rates)}"
+        )
+    tried = sorted({_validate.number("rates", r, _validate.POSITIVE) for r in listed})
     steps = _validate.integer("steps", steps, 4)
     batch_size = _batch_size(batch_size, inner)
     seed = _validate.seed(seed)
@@ -166,11 +185,6 @@ class LearningRateTable(_table.ColumnTable):
     its chain. The verdicts are "passes", "too slow" (below the best rate, the energy
     fell less than half as far), "falls too little" (the same above the best rate),
     "does not fall", "moves rejected" and "not finite".
-
-    Args:
-        rows: list of at least one dict with these keys, in the order of the rates.
-        optimizer: name of the optimizer.
-        measure: what `start` and `end` are, "loss" or "energy per example".
     """
 
     def __init__(
@@ -258,10 +272,7 @@ def _rows(
 
 
 def _at_rate(optimizer: Optimizer, rate: float, seed: int) -> Optimizer:
-    """Return a new optimizer with the same arguments, but for the learning rate.
-
-    A sampler without a seed gets `seed`, and its rate does not adapt.
-    """
+    """Return a new optimizer with the same arguments, but for the learning rate."""
     config = optimizer.get_config() | {"learning_rate": rate}
     if isinstance(optimizer, Sampler):
         if config.get("seed") is None:
@@ -289,11 +300,7 @@ def _borrowed(model: keras.Model, optimizer: Optimizer) -> Iterator[None]:
 
 
 class _Trials:
-    """Runs of a `_borrowed` model with a new optimizer at several rates.
-
-    The runs share an optimizer, since the model is compiled again for each new one.
-    All variables are reset before a run, whose mini-batches the `stream` starts.
-    """
+    """Runs of a `_borrowed` model at several rates, with one optimizer: one compile."""
 
     def __init__(
         self,
@@ -343,7 +350,6 @@ class _Trials:
         return float(self._model.train_on_batch(*batch, return_dict=True)["loss"])
 
     def _has_failed(self, losses: list[float]) -> bool:
-        """Return whether the newest loss is not finite, and no move is rejected."""
         return not self._rejects and not math.isfinite(losses[-1])
 
     def _outcome(self, losses: list[float]) -> _Outcome:
@@ -369,23 +375,6 @@ def _assign(kept: Sequence[tuple[keras.Variable, Array]]) -> None:
         variable.assign(value)
 
 
-def _checked_model(model: Any) -> keras.Model:
-    _validate.instance("model", model, keras.Model, "a compiled `keras.Model`")
-    if isinstance(model, StackedModel):
-        raise ValueError(
-            "Argument `model` must be a single network. Compile the network itself "
-            "with the same loss: its rate suits each chain. "
-            f"Received: model={_validate.shown(model)}"
-        )
-    if not model.compiled:
-        raise ValueError(
-            "Argument `model` must be compiled, since its loss is what has to fall. "
-            "Call `model.compile(optimizer, loss)` first. "
-            f"Received: model={_validate.shown(model)}"
-        )
-    return model
-
-
 def _checked_optimizer(optimizer: Any) -> Optimizer:
     try:
         found = keras.optimizers.get(optimizer)
@@ -405,17 +394,6 @@ def _checked_optimizer(optimizer: Any) -> Optimizer:
             f"Received: optimizer={optimizer!r}"
         )
     return found
-
-
-def _checked_rates(rates: Any) -> list[float]:
-    """Return the distinct rates in rising order, or raise a `ValueError`."""
-    listed = list(rates) if isinstance(rates, list | tuple | np.ndarray) else []
-    if not listed:
-        raise ValueError(
-            "Argument `rates` must be a list of at least one learning rate, such as "
-            f"[0.01, 0.03, 0.1, 0.3]. Received: rates={_validate.shown(rates)}"
-        )
-    return sorted({_validate.number("rates", r, _validate.POSITIVE) for r in listed})
 
 
 def _batch_size(batch_size: int | None, optimizer: Optimizer) -> int:

@@ -18,7 +18,6 @@ from keras_mhmcmc._types import Array
 from keras_mhmcmc._types import DataLike
 from keras_mhmcmc._types import Tensor
 from keras_mhmcmc._warn import warn
-from keras_mhmcmc.adversarial import balls
 from keras_mhmcmc.adversarial import objective
 from keras_mhmcmc.adversarial.gradient_attacks import apgd
 from keras_mhmcmc.adversarial.gradient_attacks import fgsm
@@ -181,7 +180,7 @@ def known(
     function = functools.partial(own, **options)
     name = next((key for key, value in ATTACKS.items() if value is function.func), "")
     settings = options_of(function.func) | function.keywords if name else {}
-    _validate.choice("norm", settings.get("norm", "linf"), balls.NORMS)
+    _validate.choice("norm", settings.get("norm", "linf"), objective.NORMS)
     return Attack(title(attack), function, is_named, name, settings)
 
 

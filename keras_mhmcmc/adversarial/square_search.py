@@ -26,7 +26,6 @@ from keras_mhmcmc._types import Array
 from keras_mhmcmc._types import DataLike
 from keras_mhmcmc._types import Tensor
 from keras_mhmcmc._warn import warn
-from keras_mhmcmc.adversarial import balls
 from keras_mhmcmc.adversarial import objective
 from keras_mhmcmc.evaluation import checks
 from keras_mhmcmc.evaluation.checks import SMALLEST
@@ -48,7 +47,7 @@ def square(
     *,
     y: npt.ArrayLike | None = None,
     queries: int = 5000,
-    norm: balls.Norm = "linf",
+    norm: objective.Norm = "linf",
     initial_share: float = 0.8,
     seed: int = 0,
     member: int | None = None,
@@ -60,8 +59,7 @@ def square(
 
     It shows what gradients hide: a model that rounds looks robust to `fgsm` and `pgd`
     only because its gradient is zero. An example that fools the model stays as it is.
-    The search needs outputs that change. If a softmax outputs only 0 and 1, each query
-    is a guess, and a warning says so: attack the logits instead.
+    If a softmax outputs only 0 and 1, each query is a guess: attack the logits instead.
 
     Inputs of shape (N, H, W, C) and (N, H, W) are images of C channels and of one, and
     of shape (N, C, H, W) if `keras.config.image_data_format()` is "channels_first".
@@ -100,7 +98,7 @@ def square(
     The default share and number of queries are those of AutoAttack.
     """
     queries = _validate.integer("queries", queries, 1)
-    norm = _validate.choice("norm", norm, balls.NORMS)
+    norm = _validate.choice("norm", norm, objective.NORMS)
     initial_share = _validate.number("initial_share", initial_share, SHARE)
     seed = _validate.seed(seed)
     given = objective.given(model, x, epsilon, y, member, from_logits, clip, batch_size)
@@ -162,7 +160,7 @@ def share(query: int, queries: int, initial: float) -> float:
     return initial / 2.0 ** sum(passed > halving for halving in HALVINGS)
 
 
-def window(covered: float, image: Image, norm: balls.Norm) -> tuple[int, int]:
+def window(covered: float, image: Image, norm: objective.Norm) -> tuple[int, int]:
     """Return the height and width of a square that covers a share of the image."""
     # In the L2 ball the side is at least 3 and odd, if the image has as much.
     height, width, _ = image
@@ -179,7 +177,7 @@ def window(covered: float, image: Image, norm: balls.Norm) -> tuple[int, int]:
 
 
 def _draws(
-    seed: int, rows: Array, queries: int, image: Image, norm: balls.Norm
+    seed: int, rows: Array, queries: int, image: Image, norm: objective.Norm
 ) -> tuple[Array, Array]:
     """Return first changes (n, ...), and the numbers (n, queries, k) of `move_of`."""
     firsts, places = [], 5 if norm == "l2" else 2
@@ -211,7 +209,7 @@ def _step(
     by_member: bool,
     shape: tuple[int, ...],
     is_first: bool,
-    norm: balls.Norm,
+    norm: objective.Norm,
 ) -> Callable[..., State]:
     """Return the function that changes windows of each image, and asks the model."""
     evaluate = objective.evaluation(classifier, by_member, "margin")
@@ -237,10 +235,10 @@ def _step(
         inputs = ops.transpose(inputs, (0, 3, 1, 2)) if is_first else inputs
         _, score, fooled = evaluate(inputs, labels, member, values)
         fooled = ops.cast(fooled, "int32")
-        better = balls.is_stronger(fooled, score, best_fooled, best_score)
+        better = objective.is_stronger(fooled, score, best_fooled, best_score)
         better = ops.logical_and(better, best_fooled == 0)  # what fools the model stays
         return (
-            balls.choose(better, moved, current),
+            objective.choose(better, moved, current),
             ops.where(better, score, best_score),
             ops.maximum(fooled, best_fooled),
         )
@@ -249,7 +247,7 @@ def _step(
 
 
 def move_of(
-    numbers: Array, size: tuple[int, int], image: Image, norm: balls.Norm
+    numbers: Array, size: tuple[int, int], image: Image, norm: objective.Norm
 ) -> Move:
     """Return the query that uniform numbers (n, k) stand for.
 

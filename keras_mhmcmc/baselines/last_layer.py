@@ -255,10 +255,8 @@ def sample_last_layer(
     The sampled distribution is the posterior at temperature 1 of the kernel and the
     bias of the last layer, given all N examples, or a mixture of such posteriors. All
     other weights are those of `model`, which does not change. The model runs in
-    inference mode, once for each example: its features are the data of the chains.
-
-    Hamiltonian Monte Carlo on all features leaves the posterior unchanged. The chains
-    start near its mode, in coordinates in which it is about as wide in all directions.
+    inference mode, once for each example: its features are the data of the chains, of
+    Hamiltonian Monte Carlo, which start near the mode.
 
     Args:
         model: a classifier, otherwise as in `mh.last_layer_laplace`.
@@ -287,8 +285,7 @@ def sample_last_layer(
         to its weight), `acceptance`, `batch_size` (examples that a step evaluates),
         `num_steps`, and of the probabilities of 200 training labels the largest `r_hat`
         between halves of chains, and the smallest `ess`. The last two need 10 draws of
-        each chain. They see more draws than there are members, if `members` is below
-        200. A warning says if they are poor, and what to change.
+        each chain. A warning says if they are poor, and what to change.
 
     Raises:
         ValueError: an argument is outside its range, the model does not end in a dense

@@ -155,10 +155,11 @@ def as_labels(
 ) -> Array:
     """Return labels, integers or one-hot rows, as integers of shape (examples,)."""
     labels = _validate.array(f"Argument `{name}`", labels)
-    if labels.ndim == 0 or len(labels) != examples:
+    if labels.shape not in ((examples,), (examples, 1), (examples, classes)):
         raise ValueError(
-            f"Argument `{name}` must have one label for each of {examples} examples. "
-            f"Received: shape {labels.shape}"
+            f"Argument `{name}` must have one label for each of {examples} examples, "
+            f"in the shape ({examples},) or ({examples}, 1), or be one-hot of shape "
+            f"({examples}, {classes}). Received: shape {labels.shape}"
         )
     if labels.shape == (examples, classes):
         if not np.all(np.isin(labels, (0.0, 1.0)) & (labels.sum(1) == 1.0)[:, None]):
@@ -168,12 +169,6 @@ def as_labels(
                 f"{SEVERAL_LABELS} Received: {name}={_validate.shown(labels)}"
             )
         return np.argmax(labels, axis=1)
-    if labels.shape not in ((examples,), (examples, 1)):
-        raise ValueError(
-            f"Argument `{name}` must have the shape ({examples},) or ({examples}, 1), "
-            f"or be one-hot of shape ({examples}, {classes}). "
-            f"Received: shape {labels.shape}"
-        )
     labels = labels.reshape(examples)
     wrong = ~((labels >= 0) & (labels < classes) & (labels == np.floor(labels)))
     if np.any(wrong):

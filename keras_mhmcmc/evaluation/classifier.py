@@ -44,12 +44,8 @@ class Classifier:
     Attacks and `mh.evaluate` wrap each model in a `Classifier`, and compile it in each
     call. Pass a `Classifier` in place of the model to compile only once. Each call
     reads the current weights. After any other change of the model make a new
-    `Classifier`.
-
-    The inputs `x` of a method are finite, shape (N, ...), or a dict or list of such
-    arrays; or a data set that `fit` takes and that ends, without its targets. A
-    `ValueError` tells if they do not fit the model, or if its outputs are no
-    probabilities.
+    `Classifier`. The inputs `x` of a method are finite, shape (N, ...), or a dict or
+    list of such arrays; or a data set that `fit` takes and that ends.
 
     Args:
         model: built `keras.Model` that maps inputs to class probabilities, shape

@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Mapping
-from collections.abc import Sequence
 from typing import Any
 from typing import ClassVar
 from typing import Literal
@@ -172,7 +171,8 @@ def _scores(
     bins: int,
 ) -> _table.Row:
     """Return the row of an `EvaluationTable`."""
-    probabilities, own = _uncertainty(classifier, *outputs)
+    probabilities = classifier.as_probabilities(outputs[0])
+    own = _uncertainty(probabilities, outputs[1])
     hint = " If they are the targets of a regression, pass `noise_std`."
     labels = checks.as_labels("y", y, *probabilities.shape, hint=hint)
     row = {
@@ -189,7 +189,7 @@ def _scores(
         "mutual_information": float(np.mean(own["mi_"])),
     }
     for other, of_other in others.items():
-        _, outside = _uncertainty(classifier, *of_other)
+        outside = _uncertainty(classifier.as_probabilities(of_other[0]), of_other[1])
         for area, measure in (("auroc", metrics.auroc), ("aupr", metrics.aupr)):
             for kind, scores in own.items():
                 both = np.concatenate([scores, outside[kind]])
@@ -200,15 +200,11 @@ def _scores(
     return row
 
 
-def _uncertainty(
-    classifier: Classifier, outputs: Array, information: Array | None
-) -> tuple[Array, dict[str, Array]]:
-    """Return probabilities (N, C), and entropy "" and mutual information "mi_" (N,)."""
-    probabilities = classifier.as_probabilities(outputs)
-    if information is None:
-        information = np.full(len(probabilities), np.nan)
-    entropy = metrics.predictive_entropy(probabilities)
-    return probabilities, {"": entropy, "mi_": information}
+def _uncertainty(probabilities: Array, information: Array | None) -> dict[str, Array]:
+    """Return the entropy "" and mutual information "mi_", (N,)."""
+    unknown = np.full(len(probabilities), np.nan)
+    own = unknown if information is None else information
+    return {"": metrics.predictive_entropy(probabilities), "mi_": own}
 
 
 def _others(ood: Any, x: Inputs, classifier: Classifier) -> dict[str, Any]:
@@ -232,12 +228,10 @@ def _others(ood: Any, x: Inputs, classifier: Classifier) -> dict[str, Any]:
 
 
 class _ScoreTable(_table.ColumnTable):
-    """Scores of models, from a list of at least one dict with the keys of the table."""
-
     _heads: ClassVar[dict[str, str]]  # what is printed above each column
 
-    def __init__(self, rows: Sequence[_table.Row]) -> None:
-        self.rows = _table.checked_rows(rows, list(self._heads))
+    def __init__(self, rows: list[_table.Row]) -> None:
+        self.rows = rows
 
     def _head(self, name: str) -> str:
         """Return what is printed above a column, or nothing to leave it out."""
@@ -280,9 +274,8 @@ class EvaluationTable(_ScoreTable):
     | `aupr_mi_<name>` | the same with the mutual information as the score |
 
     <name> is a set of `ood`, or "ood" for a single array. Scores that need members are
-    NaN for a model without members. They are printed as a dash. The printed table
-    leaves out `adaptive_ece`, `classwise_ece` and `aupr_...`, to fit the line; `rows`,
-    `column` and `to_pandas` have them.
+    NaN for a model without members, printed as a dash. The printed table leaves out
+    `adaptive_ece`, `classwise_ece` and `aupr_...`, to fit the line.
     """
 
     _heads: ClassVar[dict[str, str]] = {

@@ -132,9 +132,8 @@ class ShiftTable(_table.PrintedTable):
     All models have the same corruptions and severities in the list `rows`.
     """
 
-    def __init__(self, rows: Sequence[_table.Row]) -> None:
-        texts = ("model", "corruption")
-        self.rows = _table.checked_rows(rows, ("severity", *SCORES), texts)
+    def __init__(self, rows: list[_table.Row]) -> None:
+        self.rows = rows
         self.models = list(dict.fromkeys(row["model"] for row in self.rows))
 
     def column(self, model: str, name: str, corruption: str | None = None) -> Array:

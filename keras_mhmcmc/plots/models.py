@@ -40,10 +40,9 @@ def reliability(
     """Plot reliability diagrams, accuracy against confidence, one for each model.
 
     A dot shows a bin of predictions: their mean confidence and the share of correct
-    ones. Its distance from the diagonal is the calibration gap. The line through the
-    dot is the 95% interval of the share, by Wilson's formula. If it meets the diagonal,
-    the gap may be chance. A dot is hollow if its bin has fewer than 10 predictions.
-    Bars show the share of all predictions in each bin.
+    ones. The line through the dot is the 95% interval of the share, by Wilson's
+    formula. If it meets the diagonal, the gap may be chance. A dot is hollow if its bin
+    has fewer than 10 predictions. Bars show the share of all predictions in each bin.
 
     Args:
         probabilities: dict from names to class probabilities, shape (N, C), or to the
@@ -107,10 +106,8 @@ def _reliability_panel(ax: "Axes", table: metrics.Reliability, colour: str) -> N
         )
         (dots,) = ax.plot(confidence, right, "o", **looks, label=label)
         dots.set_in_layout(False)
-    ax.set_xlim(0, 1)
-    ax.set_ylim(0, 1)
+    ax.set(xlim=(0, 1), ylim=(0, 1), aspect="equal")
     ax.set_xticks([0, 0.25, 0.5, 0.75, 1], ["0", "", "0.5", "", "1"])
-    ax.set_aspect("equal")
 
 
 def predictive(
@@ -122,10 +119,8 @@ def predictive(
 ) -> "Figure":
     """Plot the mean and the 50% and 90% intervals of a prediction, and their causes.
 
-    The upper panel has data, mean and central intervals. The lower panel splits the
-    standard deviation: the noise, which stays with more data, and the difference
-    between members, which shrinks with it. The squares of the two add up to the square
-    of the total.
+    The lower panel splits the standard deviation: the noise, which stays with more
+    data, and the difference between members, which shrinks with it.
 
     Args:
         prediction: result of `mh.predict_distribution` for N examples.
@@ -181,8 +176,7 @@ def predictive(
         line = values[order, target]
         lower.plot(places, line, color=colour, linestyle=dashes, label=name)
     lower.set_ylim(bottom=0.0)
-    lower.set_ylabel("standard deviation")
-    lower.set_xlabel("x")
+    lower.set(xlabel="x", ylabel="standard deviation")
     for panel in (upper, lower):
         above: dict[str, Any] = dict(
             loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=4
@@ -213,11 +207,10 @@ def robustness(table: RobustnessTable, ax: "Axes | None" = None) -> "Axes":
         percent = 100 * table.column(name, "accuracy")
         looks = style.of_line(index) | {"linewidth": 2, "markersize": 6}
         ax.plot(strengths, percent, **looks, label=name)
-    ax.set_title(f"Accuracy under {table.attack} attacks")
-    ax.set_xlabel("strength: largest change of an input, in units of the input")
-    ax.set_ylabel("accuracy (% of the attacked examples)")
-    ax.set_ylim(-2, 102)
-    style.grid(ax)
+    title, ends = f"Accuracy under {table.attack} attacks", (-2, 102)
+    unit = "strength: largest change of an input, in units of the input"
+    accuracies = "accuracy (% of the attacked examples)"
+    style.frame(ax, unit, accuracies, title=title, ylim=ends)
     ax.legend(title="each model is attacked separately", frameon=False)
     return ax
 
@@ -256,10 +249,7 @@ def shift(table: ShiftTable, axes: Any = None) -> "Figure":
             ax.fill_between(severities, low, high, color=color, alpha=0.1, lw=0)
             looks = style.of_line(index) | {"linewidth": 2, "markersize": 5}
             ax.plot(severities, scale * table.column(model, name), **looks, label=model)
-        ax.set_xlabel("severity")
-        ax.set_ylabel(_LABELS[name])
-        ax.set_xticks(severities)
-        style.grid(ax)
+        style.frame(ax, "severity", _LABELS[name], xticks=severities)
     panels[0].legend(frameon=False)
     title = f"mean, best and worst of {len(kinds)} corruptions"
     panels[1].set_title(title, fontsize=10)

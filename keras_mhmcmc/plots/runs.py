@@ -47,8 +47,7 @@ def energy(
     The first panel has the energies along the run. The second panel, for a contour
     sampler, has a bar for each subregion of the energy: the share of the steps that the
     run spent there. A line has the logarithm of theta, the learned mass. The wider the
-    bars spread, the better the sampler moves between low and high energies. The first
-    and the last bar stand for all energies below and above the partition.
+    bars spread, the better the sampler moves between low and high energies.
 
     Args:
         run: `mh.PosteriorSamples`, `mh.Draws`, or energies U in nats of shape (draws,)
@@ -92,10 +91,8 @@ def energy(
         looks |= {"color": style.colour(index), "linewidth": 0.8}
         ax.plot(steps[index], chain, **looks)
     chains = f", {len(energies)} chains" if len(energies) > 1 else ""
-    ax.set_title("Energies along the run" + chains)
-    ax.set_xlabel(unit)
-    ax.set_ylabel("energy U in nats")
-    style.grid(ax)
+    title = "Energies along the run" + chains
+    style.frame(ax, unit, "energy U in nats", title=title)
     if regions is not None:
         _regions_panel(panels[1], *regions)
     return figure
@@ -140,11 +137,13 @@ def _regions_panel(
     centres = low + gap * (np.arange(len(visits)) - 0.5)
     percent = 100 * visits / visits.sum()
     bars = ax.bar(centres, percent, gap, color=style.GREY, edgecolor="white")
-    ax.set_xlim(centres[seen[0]] - gap, centres[seen[-1]] + gap)
-    ax.set_xlabel("energy U in nats; outermost bars may stand for all beyond")
-    ax.set_ylabel("visits (% of the steps)")
     chains = f", {len(masses)} chains" if len(masses) > 1 else ""
-    ax.set_title(f"Visits and mass of subregions of {gap:.3g} nats" + chains)
+    ax.set(
+        xlim=(centres[seen[0]] - gap, centres[seen[-1]] + gap),
+        xlabel="energy U in nats; outermost bars may stand for all beyond",
+        ylabel="visits (% of the steps)",
+        title=f"Visits and mass of subregions of {gap:.3g} nats" + chains,
+    )
     colour, density = style.COLOURS[0], ax.twinx()
     with np.errstate(divide="ignore"):  # a mass may underflow
         logs = np.log(masses[:, shown])
@@ -178,8 +177,9 @@ def acceptance(
     Reference: Wu, Wang and Wong (2020), "Mini-batch Metropolis-Hastings with
     reversible SGLD proposal", section 2.3, for beta.
     """
-    is_history = isinstance(history, keras.callbacks.History)
-    logs: Any = history.history if is_history else history
+    logs = history
+    if isinstance(history, keras.callbacks.History):
+        logs = history.history
     if not isinstance(logs, Mapping) or "acceptance" not in logs:
         received = sorted(logs, key=str) if isinstance(logs, Mapping) else history
         raise ValueError(
@@ -194,7 +194,8 @@ def acceptance(
         if name in logs
     }
     epochs = np.arange(1, len(values["acceptance"]) + 1)
-    epochs = np.array(history.epoch) + 1 if is_history else epochs
+    if isinstance(history, keras.callbacks.History):
+        epochs = np.array(history.epoch) + 1
     shapes = {name: value.shape for name, value in values.items()}
     if any(len(s) > 2 or s[0] != len(epochs) for s in shapes.values()):
         raise ValueError(
@@ -206,17 +207,13 @@ def acceptance(
     for index, (name, label) in enumerate(SHARES.items()):
         if name in values:
             _lines(panels[0], epochs, 100 * values[name], index, label)
-    panels[0].set_ylim(-2, 102)
-    panels[0].set_ylabel("accepted proposals (%)")
-    panels[0].set_title("Accepted proposals")
+    options: dict[str, Any] = {"title": "Accepted proposals", "ylim": (-2, 102)}
+    style.frame(panels[0], "epoch", "accepted proposals (%)", **options)
     style.legend_below(panels[0])
     if count == 2:
         _lines(panels[1], epochs, values["beta"], 0, None)
-        panels[1].set_ylabel("beta (factor)")
-        panels[1].set_title("Beta: noise of backward moves\nover that of forward moves")
-    for ax in panels:
-        ax.set_xlabel("epoch")
-        style.grid(ax)
+        title = "Beta: noise of backward moves\nover that of forward moves"
+        style.frame(panels[1], "epoch", "beta (factor)", title=title)
     return figure
 
 
@@ -286,12 +283,10 @@ def inclusion(
         label = f"{name}: {included:,} of {count:,} ({included / count:.1%})"
         ax.plot(np.arange(1, count + 1), values, **looks, label=label)
     ax.axhline(0.5, color="0.5", linewidth=0.8, linestyle=":")
-    ax.set_xscale("log")
-    ax.set_ylim(-0.02, 1.02)
-    ax.set_xlabel("rank of the weight in its kernel, the most probable first")
-    ax.set_ylabel("inclusion probability")
-    ax.set_title("Inclusion probabilities of the weights")
-    style.grid(ax)
+    title, ends = "Inclusion probabilities of the weights", (-0.02, 1.02)
+    ranks = "rank of the weight in its kernel, the most probable first"
+    options: dict[str, Any] = {"title": title, "ylim": ends, "xscale": "log"}
+    style.frame(ax, ranks, "inclusion probability", **options)
     ax.legend(title="kernel: weights above 1/2", frameon=False, fontsize="small")
     return ax
 
@@ -372,11 +367,9 @@ def contours(
     ax.clabel(drawn, fmt=levels, fontsize=8)
     label = "lines enclose these shares of the target"
     ax.plot([], [], color="black", linewidth=0.9, label=label)
-    ax.set_xlim(*sides[0])
-    ax.set_ylim(*sides[1])
-    ax.set_xlabel("first coordinate")
-    ax.set_ylabel("second coordinate")
-    ax.set_title("Draws and the target" if draws is not None else "The target")
+    title = "Draws and the target" if draws is not None else "The target"
+    ax.set(xlim=sides[0], ylim=sides[1], title=title)
+    ax.set(xlabel="first coordinate", ylabel="second coordinate")
     style.legend_below(ax, columns=2)
     return ax
 
