@@ -112,7 +112,14 @@ def load(
         return (x[train], y[train]), (x[test], y[test])
     _validate.integer("split", split, 0, f"{name!r} has one split.", high=0)
     if name == "digits":
-        return _digits()
+        x, y = _of_sklearn("digits")
+        from sklearn.model_selection import train_test_split
+
+        x = (x / 16.0).astype("float32").reshape(-1, 8, 8, 1)
+        x_train, x_test, y_train, y_test = train_test_split(
+            x, y.astype("int32"), test_size=0.2, random_state=0, stratify=y
+        )
+        return (x_train, y_train), (x_test, y_test)
     first, second = _images(name, data_dir, ("train", "test"))
     return first, second
 
@@ -263,7 +270,6 @@ def _test_rows(name: str, data_dir: PathLike | None, count: int, split: int) -> 
 
 
 def _table(name: str, data_dir: PathLike | None) -> str:
-    """Return the path of a file with a regression data set."""
     return _find(
         data_dir,
         [f"{name}.npz", f"uci_{name}.npz"],
@@ -273,20 +279,7 @@ def _table(name: str, data_dir: PathLike | None) -> str:
     )
 
 
-def _digits() -> tuple[Pair, Pair]:
-    """Return scikit-learn's digits as `(x_train, y_train), (x_test, y_test)`."""
-    x, y = _of_sklearn("digits")
-    from sklearn.model_selection import train_test_split
-
-    x = (x / 16.0).astype("float32").reshape(-1, 8, 8, 1)
-    x_train, x_test, y_train, y_test = train_test_split(
-        x, y.astype("int32"), test_size=0.2, random_state=0, stratify=y
-    )
-    return (x_train, y_train), (x_test, y_test)
-
-
 def _of_sklearn(name: str) -> Pair:
-    """Return the inputs and targets of a data set that comes with scikit-learn."""
     try:
         from sklearn.datasets import load_diabetes
         from sklearn.datasets import load_digits
@@ -296,14 +289,13 @@ def _of_sklearn(name: str) -> Pair:
             "pip install keras-mhmcmc[data]"
         ) from error
     if name == "digits":
-        x, y = load_digits(return_X_y=True)
+        pair: Pair = load_digits(return_X_y=True)
     else:
-        x, y = load_diabetes(return_X_y=True, scaled=False)
-    return x, y
+        pair = load_diabetes(return_X_y=True, scaled=False)
+    return pair
 
 
 def _images(name: str, data_dir: PathLike | None, parts: Sequence[Part]) -> list[Pair]:
-    """Return the images and labels of each part of a data set."""
     channels = CHANNELS[name]
     if data_dir is None:
         source, pairs = "tensorflow-datasets", _downloaded(name, parts)
@@ -352,7 +344,6 @@ def _decoded(path: str, part: Part) -> Pair:
 
 
 def _downloaded(name: str, parts: Sequence[Part]) -> list[Pair]:
-    """Return the images and labels of each part from tensorflow-datasets."""
     remedy = f"or pass `data_dir`, a folder with {name}.npz"
     try:
         import tensorflow_datasets as tfds
@@ -400,10 +391,7 @@ def _checked(part: Part, x: Array, y: Array, channels: int, source: str) -> Pair
 
 
 def _find(data_dir: Any, names: Sequence[str], contents: str, remedy: str) -> str:
-    """Return the path of the first `.npz` file of `names` that a folder has.
-
-    Errors say what the file holds, its `contents`, and what to do without it.
-    """
+    """Return the path of the first `.npz` file of `names` that a folder has."""
     wanted = f"a folder with {' or '.join(names)}, which holds {contents}. {remedy}"
     _validate.instance("data_dir", data_dir, (str, os.PathLike), wanted)
     paths = [os.path.join(os.fspath(data_dir), name) for name in names]

@@ -168,7 +168,6 @@ def _checked_group(argument: str, group: Any) -> dict[str, Array]:
 
 
 def _arviz() -> Any:
-    """Return ArviZ, or raise an `ImportError` with the remedy."""
     try:
         import arviz
     except ImportError as error:
@@ -229,10 +228,8 @@ def agreement(
 ) -> Agreement:
     """Compare a sampler's predictions with those of a reference posterior.
 
-    The reference is a long run of an exact sampler on the same model and data. Good
-    accuracy does not show that a sampler is right; near predictions do.
-
-    The members have equal weights. Take `Draws.resample()` of weighted draws first.
+    The reference is a long run of an exact sampler on the same model and data. The
+    members have equal weights: take `Draws.resample()` of weighted draws first.
 
     Args:
         reference: predictions of the reference posterior. For a classification:
@@ -259,12 +256,8 @@ def agreement(
     >>> import numpy as np
     >>> import keras_mhmcmc as mh
     >>> rng = np.random.default_rng(0)
-    >>> reference = rng.normal(size=(1000, 20))
-    >>> exact, shifted = rng.normal(size=(1000, 20)), rng.normal(0.5, size=(1000, 20))
+    >>> reference, shifted = rng.normal(size=(1000, 20)), rng.normal(0.5, 1, (1000, 20))
     >>> options = {"task": "regression", "reference_ess": 1000}
-    >>> score = mh.diagnostics.agreement(reference, exact, **options)
-    >>> bool(1.0 < score.mean_error < 2.0), bool(score.w1 < 0.1)
-    (True, True)
     >>> score = mh.diagnostics.agreement(reference, shifted, **options)
     >>> bool(10.0 < score.mean_error < 20.0), bool(0.4 < score.w1 < 0.6)
     (True, True)

@@ -70,10 +70,9 @@ def suggest_learning_rate(
 
     A rate passes if all losses are finite and the energy falls at least half as far as
     at the best rate. For a Metropolis-Hastings sampler, a quarter of the forward moves
-    must also be accepted. The suggestion is the largest rate that passes. It is an
-    upper edge: begin there or below. A short run shows whether a rate moves the
-    weights. It does not show how well the samples predict. Print the result, or use its
-    `rate`, which is None if no rate passes, and its `advice`.
+    must also be accepted. The largest rate that passes is an upper edge: begin there or
+    below. A short run does not show how well the samples predict. Print the result, or
+    use its `rate`, which is None if no rate passes, and its `advice`.
 
     Each run begins with the weights of the model and sees the same mini-batches of
     arrays. The second half of its steps is judged. A Metropolis-Hastings sampler makes
@@ -326,7 +325,6 @@ class _Trials:
         return np.array(energies)
 
     def run(self, rate: float) -> _Outcome:
-        """Return what a run at this rate shows."""
         _assign(self._first)
         self._optimizer.learning_rate = rate
         judged = self._steps // 2

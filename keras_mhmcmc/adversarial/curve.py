@@ -275,7 +275,6 @@ def attacked(
 def _scores(
     probabilities: Array, labels: Array, abstain_below: float | None
 ) -> dict[str, float]:
-    """Return the scores of one row of the table."""
     scores = {
         "accuracy": metrics.accuracy(probabilities, labels),
         "nll": metrics.nll(probabilities, labels),
@@ -399,11 +398,7 @@ class TransferTable(_table.PrintedTable):
     def matrix(self, name: str = "accuracy") -> Array:
         """Return a column of numbers as a matrix, shape (sources, targets).
 
-        Args:
-            name: name of the column, such as "nll". Defaults to "accuracy".
-
-        Raises:
-            ValueError: there is no such column of numbers.
+        A `ValueError` tells if there is no such column.
         """
         numbers = [key for key in self.rows[0] if key not in ("source", "target")]
         _validate.choice("name", name, numbers)
@@ -476,7 +471,6 @@ class Watch:
         self.trials.append(Trial(epsilon, right, misled))
 
     def warnings(self) -> list[str]:
-        """Return the warnings."""
         given, trials = self.given, self.trials
         found = [
             black_box(self.attacks, trials),

@@ -123,12 +123,10 @@ class Attack(NamedTuple):
 
     @property
     def is_iterative(self) -> bool:
-        """Return whether the attack takes several steps by gradients."""
         return self.name in ("pgd", "apgd")
 
     @property
     def is_by_gradients(self) -> bool:
-        """Return whether the attack follows gradients."""
         return self.name in BY_GRADIENTS
 
     @property
@@ -206,7 +204,6 @@ def several(attacks: Any, seed: Any, member: int | None) -> list[Attack]:
 
 
 def options_of(function: Callable[..., Any]) -> dict[str, Any]:
-    """Return the options that one of our attacks takes, with their defaults."""
     fixed = function.keywords if isinstance(function, functools.partial) else {}
     return {
         key: parameter.default
@@ -216,7 +213,6 @@ def options_of(function: Callable[..., Any]) -> dict[str, Any]:
 
 
 def title(attack: Any) -> str:
-    """Return the name of an attack for people."""
     if isinstance(attack, str):
         return TITLES[attack]
     if isinstance(attack, functools.partial):

@@ -51,7 +51,6 @@ class Given(NamedTuple):
 
     @property
     def ends(self) -> tuple[float, float]:
-        """Return the smallest and largest valid input."""
         return (-np.inf, np.inf) if self.limits is None else self.limits
 
 

@@ -81,7 +81,6 @@ class Head:
 
     @property
     def variables(self) -> list[keras.Variable]:
-        """Return the kernel, and the bias if there is one."""
         layer = self.layer
         return [layer.kernel, layer.bias] if layer.use_bias else [layer.kernel]
 
@@ -206,7 +205,6 @@ def checked_labels(model: keras.Model, head: Head, hint: str) -> Array:
 
 
 def softmax(logits: Floats) -> Floats:
-    """Return the probabilities of logits, shape (..., C)."""
     shifted = np.exp(logits - logits.max(axis=-1, keepdims=True))
     return shifted / shifted.sum(axis=-1, keepdims=True)
 

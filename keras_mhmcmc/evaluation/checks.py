@@ -38,7 +38,6 @@ def check_built(subject: str, model: Any) -> None:
 
 
 def finite_outputs(subject: str, outputs: Array, kind: str) -> Array:
-    """Return outputs in float64, or raise if some are not finite."""
     is_finite = np.isfinite(outputs)
     if not np.all(is_finite):
         raise ValueError(

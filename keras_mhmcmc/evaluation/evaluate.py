@@ -170,7 +170,6 @@ def _scores(
     others: Mapping[str, Outputs],
     bins: int,
 ) -> _table.Row:
-    """Return the row of an `EvaluationTable`."""
     probabilities = classifier.as_probabilities(outputs[0])
     own = _uncertainty(probabilities, outputs[1])
     hint = " If they are the targets of a regression, pass `noise_std`."
@@ -395,7 +394,6 @@ def distribution(
 
 
 def given_likelihood(likelihood: Any, model: keras.Model) -> Likelihood | None:
-    """Return a given likelihood, or else that of the model, or None."""
     hint = "one of `mh.losses`, such as `mh.losses.GaussianNLL()`, or None"
     _validate.instance("likelihood", likelihood, (Likelihood, type(None)), hint)
     return likelihood or compiled_likelihood(model)
@@ -419,7 +417,6 @@ def _likelihood_of_each(
     classifiers: Mapping[str, Classifier],
     noise_std: float | Mapping[str, float] | None,
 ) -> dict[str, Likelihood] | None:
-    """Return the likelihood of each regression, or None for a classification."""
     if noise_std is None:
         found = {n: compiled_likelihood(one.model) for n, one in classifiers.items()}
         known = {n: one for n, one in found.items() if one is not None}
@@ -442,7 +439,6 @@ def _scores_of_regression(
     y: npt.ArrayLike,
     likelihood: Likelihood,
 ) -> _table.Row:
-    """Return the row of a `RegressionTable`."""
     prediction = distribution(classifier, outputs, likelihood)
     ends = [prediction.interval(level / 100) for level in LEVELS]
     deviations = prediction.noise_std(), prediction.member_std()

@@ -129,7 +129,6 @@ class ShiftTable(_table.PrintedTable):
     | `ece` | expected calibration error |
 
     `print` shows the means over the corruptions, with a line for each model.
-    All models have the same corruptions and severities in the list `rows`.
     """
 
     def __init__(self, rows: list[_table.Row]) -> None:
@@ -139,14 +138,9 @@ class ShiftTable(_table.PrintedTable):
     def column(self, model: str, name: str, corruption: str | None = None) -> Array:
         """Return a score of a model, one value for each severity in increasing order.
 
-        Args:
-            model: name of the model.
-            name: "severity", "accuracy", "nll" or "ece".
-            corruption: name of a corruption. Defaults to None, the mean over all of
-                them.
-
-        Raises:
-            ValueError: there is no such model, column or corruption.
+        `name` is "severity", "accuracy", "nll" or "ece", and `corruption` the name of a
+        corruption, or None for the mean over all. A `ValueError` tells if there is no
+        such model, column or corruption.
         """
         _validate.choice("model", model, self.models)
         _validate.choice("name", name, ("severity", *SCORES))
@@ -226,7 +220,6 @@ def _same_shape(name: str, inputs: Any, x: Array) -> Array:
 
 
 def _as_images(x: Array, image_shape: Any) -> Array:
-    """Return rows of pixels as images, or raise a `ValueError`."""
     if image_shape is None:
         return x
     shape = tuple(image_shape) if isinstance(image_shape, list | tuple) else ()
@@ -342,7 +335,6 @@ def _shifted(x: Array, share: float, span: float, rng: np.random.Generator) -> A
 
 
 def _ndimage() -> Any:
-    """Return `scipy.ndimage`, or raise an error that tells how to install it."""
     try:
         from scipy import ndimage
     except ImportError as error:

@@ -22,18 +22,15 @@ GREY = "0.82"
 
 
 def colour(index: int) -> str:
-    """Return the colour of a line or a chain."""
     return COLOURS[index % len(COLOURS)]
 
 
 def of_line(index: int) -> dict[str, Any]:
-    """Return the colour, dashes and marker of a line."""
     dashes, marker = DASHES[index % len(DASHES)], MARKERS[index % len(MARKERS)]
     return {"color": colour(index), "linestyle": dashes, "marker": marker}
 
 
 def import_pyplot() -> Any:
-    """Return `matplotlib.pyplot`, or raise an error that tells how to install it."""
     try:
         from matplotlib import pyplot
     except ImportError as error:
@@ -44,7 +41,6 @@ def import_pyplot() -> Any:
 
 
 def one_axes(ax: "Axes | None") -> "Axes":
-    """Return `ax`, or the `Axes` of a new figure if it is None."""
     pyplot = import_pyplot()
     if ax is not None:
         return _checked_axes("ax", ax)
