@@ -278,9 +278,16 @@ def agreement(
             "`reference`, in the same order. Take the reference of the same data set. "
             f"Received: predictions for {found.mean.shape}, reference for {shape}"
         )
-    mean = _as_moment("reference_mean", reference_mean, truth.mean, shape)
-    sd = _as_moment("reference_sd", reference_sd, truth.sd, shape)
-    unit_of_mean, unit_of_sd = _monte_carlo_errors(truth, sd, reference_ess)
+    mean, sd, unit_of_mean, unit_of_sd = truth.mean, truth.sd, None, None
+    if reference_mean is not None:
+        lowest = -_validate.LARGEST_NUMBER
+        mean = _as_numbers("reference_mean", reference_mean, [shape], lowest)
+    if reference_sd is not None:
+        sd = _as_numbers("reference_sd", reference_sd, [shape], 0.0)
+    if reference_ess is not None:
+        ess = _as_numbers("reference_ess", reference_ess, [shape, ()], 1.0)
+        if sd is not None:
+            unit_of_mean, unit_of_sd = _monte_carlo_errors(truth, sd, ess)
     distance = found.mean - mean
     is_same = found.mean.argmax(axis=-1) == mean.argmax(axis=-1)
     variation = 0.5 * np.abs(distance).sum(axis=-1)
@@ -335,38 +342,25 @@ def _as_predictions(name: str, values: Any, is_classified: bool) -> _Predictions
     return _Predictions(members.mean(axis=0), members.std(axis=0), members)
 
 
-def _as_moment(name: str, values: Any, own: Any, shape: tuple[int, ...]) -> Any:
-    """Return a moment of the reference, or its own for None, or raise."""
-    if values is None:
-        return own
+def _as_numbers(
+    name: str, values: Any, shapes: Sequence[tuple[int, ...]], lowest: float
+) -> Array:
+    """Return what is known of the reference, finite numbers of a shape, or raise."""
     values = _validate.array(f"Argument `{name}`", values)
-    lowest = 0.0 if name == "reference_sd" else -_validate.LARGEST_NUMBER
     is_good = (values >= lowest) & (values <= _validate.LARGEST_NUMBER)  # NaN is not
-    if values.shape != shape or not np.all(is_good):
+    if values.shape not in shapes or not np.all(is_good):
         raise ValueError(
             f"Argument `{name}` must have finite numbers of at least {lowest:g} in the "
-            f"shape of the mean prediction of `reference`, here {shape}. "
-            f"Received: {_validate.shown(values)}"
+            f"shape {' or '.join(map(str, shapes))}, as the mean prediction of "
+            f"`reference`. Received: {_validate.shown(values)}"
         )
     return values
 
 
 def _monte_carlo_errors(
-    truth: _Predictions, sd: Array | None, ess: Any
+    truth: _Predictions, sd: Array, sizes: Array
 ) -> tuple[Array | None, Array | None]:
     """Return the standard errors of the reference's means and standard deviations."""
-    if ess is None:
-        return None, None
-    sizes, shape = _validate.array("Argument `reference_ess`", ess), truth.mean.shape
-    is_valid = np.all((sizes >= 1.0) & np.isfinite(sizes))
-    if sizes.shape not in ((), shape) or not is_valid:
-        raise ValueError(
-            "Argument `reference_ess` must be a finite number of at least 1, or "
-            f"such numbers in the shape {shape} of the mean prediction. "
-            f"Received: reference_ess={_validate.shown(ess)}"
-        )
-    if sd is None:
-        return None, None
     if not np.any(sd > 0.0):
         raise ValueError(
             "Arguments `reference` and `reference_sd` must vary between members: "

@@ -116,21 +116,10 @@ class Head:
         return ensemble_of(model, stacked, weights, activation, chunk)
 
 
-def checked_head(
-    model: keras.Model, x: Any, y: Any, prior: Any, batch_size: int
-) -> Head:
-    """Check the arguments, and return the head."""
-    check_built("Argument `model`", model)
-    if not (isinstance(prior, str) and prior == "auto"):
-        hint = 'an `mh.priors.Gaussian`, or "auto" for a classification'
-        _validate.instance("prior", prior, Gaussian, hint)
-    head = head_of(model, x, _validate.integer("batch_size", batch_size, 1), y)
-    warn_of_regularizers(head.variables)
-    return head
-
-
 def head_of(model: keras.Model, x: Any, batch_size: int, y: Any = None) -> Head:
     """Return the last dense layer of a model, with its inputs for the examples `x`."""
+    check_built("Argument `model`", model)
+    batch_size = _validate.integer("batch_size", batch_size, 1)
     first, x = _data.peeked(x, y, needs_targets=True)
     first = _inputs.as_model_inputs("x", first, model)
     _inputs.check_taken(first, model)
@@ -176,7 +165,10 @@ def head_of(model: keras.Model, x: Any, batch_size: int, y: Any = None) -> Head:
     if layer.use_bias:
         inputs = np.concatenate([inputs, np.ones((len(inputs), 1))], axis=1)
         values = np.concatenate([values, _float64(layer.bias)[None]])
-    return Head(layer, inputs, values, _link(inputs @ values, outputs), targets)
+    link = _link(inputs @ values, outputs)
+    head = Head(layer, inputs, values, link, targets)
+    warn_of_regularizers(head.variables)
+    return head
 
 
 def checked_labels(model: keras.Model, head: Head, hint: str) -> Array:
@@ -259,8 +251,10 @@ def of_prior(
     of_samples: bool,
 ) -> list[tuple[Floats, float]]:
     """Return pairs of tau, (F, C), and its weight: of the prior, or of each width."""
-    if isinstance(prior, Gaussian):
-        return [(head.precisions(prior.bind(head.variables).precisions), 1.0)]
+    if not isinstance(prior, str) or prior != "auto":
+        hint = 'an `mh.priors.Gaussian`, or "auto" for a classification'
+        given: Any = _validate.instance("prior", prior, Gaussian, hint)
+        return [(head.precisions(given.bind(head.variables).precisions), 1.0)]
     has_bias = head.layer.use_bias
     inputs = head.features[:, :-1] if has_bias else head.features
     size = max(float(np.sqrt(np.mean(np.square(inputs)))), 1e-30)

@@ -13,6 +13,7 @@ from keras_mhmcmc._inputs import as_inputs
 from keras_mhmcmc._types import Array
 from keras_mhmcmc._types import Tensor
 from keras_mhmcmc._warn import warn
+from keras_mhmcmc.ensemble.checks import checked_weights
 
 Limits = tuple[float, float] | None  # smallest and largest valid input
 SMALLEST = float(np.finfo(np.float32).tiny)  # smaller probabilities count as this
@@ -226,13 +227,5 @@ def as_shares(weights: Any, members: int) -> Array:
     """Return weights, or equal ones for None, divided by their sum."""
     if weights is None:
         return np.full(members, 1.0 / members)
-    values = _validate.array("Argument `weights`", weights)
-    with np.errstate(over="ignore"):  # refused below
-        total = np.sum(values)
-    if values.shape != (members,) or not (np.all(values >= 0) and 0 < total < np.inf):
-        raise ValueError(
-            f"Argument `weights` must be {members} numbers, one for each member, at "
-            "least 0 and not all 0. Omit it for equal weights. "
-            f"Received: weights={weights!r}"
-        )
-    return values / total
+    values = checked_weights(weights, members)
+    return values / np.sum(values)

@@ -178,7 +178,18 @@ def _makers(
             f"{', '.join(CORRUPTIONS)}. "
             f"Received: corruptions={_validate.shown(corruptions)}"
         )
-    images = x if isinstance(given, Mapping) else _as_images(x, image_shape)
+    images = x
+    if image_shape is not None and not isinstance(given, Mapping):
+        shape = tuple(image_shape) if isinstance(image_shape, list | tuple) else ()
+        sizes = [_validate.integer("image_shape", size, 1) for size in shape]
+        count = math.prod(x.shape[1:])
+        if len(sizes) not in (2, 3) or math.prod(sizes) != count:
+            raise ValueError(
+                "Argument `image_shape` must be (H, W) or (H, W, C) with as many "
+                f"numbers as an example of `x` has, {count}. "
+                f"Received: image_shape={_validate.shown(image_shape)}"
+            )
+        images = x.reshape(len(x), *sizes)
 
     def maker(name: str) -> Callable[[int], Any]:
         if not isinstance(given, Mapping):
@@ -217,21 +228,6 @@ def _same_shape(name: str, inputs: Any, x: Array) -> Array:
             "them as `x` is scaled, for example by 1/255."
         )
     return inputs
-
-
-def _as_images(x: Array, image_shape: Any) -> Array:
-    if image_shape is None:
-        return x
-    shape = tuple(image_shape) if isinstance(image_shape, list | tuple) else ()
-    sizes = [_validate.integer("image_shape", size, 1) for size in shape]
-    count = math.prod(x.shape[1:])
-    if len(sizes) not in (2, 3) or math.prod(sizes) != count:
-        raise ValueError(
-            "Argument `image_shape` must be (H, W) or (H, W, C) with as many numbers "
-            f"as an example of `x` has, {count}. "
-            f"Received: image_shape={_validate.shown(image_shape)}"
-        )
-    return x.reshape(len(x), *sizes)
 
 
 def corrupt(

@@ -291,7 +291,20 @@ def adversarial_grid(
     >>> figure.axes[1].get_xlabel()
     '✗ 1 (80%)'
     """
-    pictures = _images(images)
+    pictures = _validate.array("Argument `images`", images)
+    if pictures.ndim == 5 and pictures.shape[-1] == 1:
+        pictures = pictures[..., 0]
+    is_colour = pictures.ndim == 5 and pictures.shape[-1] == 3
+    if pictures.size == 0 or not (pictures.ndim == 4 or is_colour):
+        raise ValueError(
+            "Argument `images` must have the shape (R, E, H, W), (R, E, H, W, 1) or "
+            f"(R, E, H, W, 3), with no length of 0. Received: shape {pictures.shape}"
+        )
+    if not (pictures.min() >= 0.0 and pictures.max() <= 1.0):
+        raise ValueError(
+            "Argument `images` must lie in [0, 1]. Divide uint8 images by 255. "
+            f"Received: values from {pictures.min():g} to {pictures.max():g}"
+        )
     rows, columns = shape = pictures.shape[:2]
     strengths = _validate.array("Argument `epsilons`", epsilons)
     are_finite = np.all((strengths >= 0) & (strengths < np.inf))
@@ -341,22 +354,3 @@ def _image_panel(ax: "Axes", image: Array, probabilities: Array, label: int) -> 
     for spine in ax.spines.values():
         spine.set_color(frame)
         spine.set_linewidth(width)
-
-
-def _images(images: npt.ArrayLike) -> Array:
-    """Return float images of shape (R, E, H, W) or (R, E, H, W, 3), or raise."""
-    array = _validate.array("Argument `images`", images)
-    if array.ndim == 5 and array.shape[-1] == 1:
-        array = array[..., 0]
-    is_colour = array.ndim == 5 and array.shape[-1] == 3
-    if array.size == 0 or not (array.ndim == 4 or is_colour):
-        raise ValueError(
-            "Argument `images` must have the shape (R, E, H, W), (R, E, H, W, 1) or "
-            f"(R, E, H, W, 3), with no length of 0. Received: shape {array.shape}"
-        )
-    if not (array.min() >= 0.0 and array.max() <= 1.0):
-        raise ValueError(
-            "Argument `images` must lie in [0, 1]. Divide uint8 images by 255. "
-            f"Received: values from {array.min():g} to {array.max():g}"
-        )
-    return array
