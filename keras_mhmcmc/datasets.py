@@ -7,7 +7,6 @@ scikit-learn or from files.
 import io
 import os
 import zipfile
-from collections.abc import Iterable
 from collections.abc import Sequence
 from typing import Any
 from typing import Literal
@@ -349,7 +348,8 @@ def _downloaded(name: str, parts: Sequence[Part]) -> list[Pair]:
         import tensorflow_datasets as tfds
 
         splits = tfds.load(name, split=list(parts), batch_size=1024, as_supervised=True)
-        return [_joined(tfds.as_numpy(split)) for split in splits]
+        batches = [zip(*tfds.as_numpy(split), strict=True) for split in splits]
+        return [(np.concatenate(x), np.concatenate(y)) for x, y in batches]
     except ImportError as error:
         raise ImportError(
             f"To download the data set {name!r}, install tensorflow-datasets and "
@@ -361,11 +361,6 @@ def _downloaded(name: str, parts: Sequence[Part]) -> list[Pair]:
             f"Try again with a connection to the internet, {remedy}. "
             f"Received: {type(error).__name__}: {error}"
         ) from error
-
-
-def _joined(batches: Iterable[Pair]) -> Pair:
-    x, y = (np.concatenate(parts) for parts in zip(*batches, strict=True))
-    return x, y
 
 
 def _checked(part: Part, x: Array, y: Array, channels: int, source: str) -> Pair:
