@@ -38,7 +38,6 @@ import keras
 import numpy as np
 
 import keras_mhmcmc as mh
-from keras_mhmcmc.evaluation.metrics.regression import PredictiveMixture
 
 SETS = {
     "yacht": 308,
@@ -178,7 +177,9 @@ def bde(x, y, x_test, hidden, split, quick, warm_up=5000):
     raw = raw.reshape(-1, *raw.shape[-2:])
     log_deviation = np.log(np.logaddexp(0, raw[..., 1]) + 1e-6)
     outputs = np.stack([raw[..., 0], log_deviation], axis=-1)
-    return PredictiveMixture(mh.losses.GaussianNLL(min_std=1e-6).mixture(outputs))
+    return mh.metrics.PredictiveMixture(
+        mh.losses.GaussianNLL(min_std=1e-6).mixture(outputs)
+    )
 
 
 METHODS = {

@@ -31,7 +31,7 @@ def load(path):
         arrays = [*train, *test]
     else:
         with np.load(path, allow_pickle=False) as file:
-            keys = mh.datasets.loading.KEYS
+            keys = mh.datasets.KEYS
             missing = [key for key in keys if key not in file.files]
             if missing:
                 raise ValueError(

@@ -102,7 +102,16 @@ def summary(draws: Any, names: str | Sequence[str] | None = None) -> "pandas.Dat
     "Rank-normalization, folding, and localization: an improved R-hat".
     """
     arviz = _arviz()
-    arrays = _chosen(_arrays(draws), names)
+    arrays = _arrays(draws)
+    listed = list(arrays) if names is None else names
+    listed = [listed] if isinstance(listed, str) else listed
+    is_list = isinstance(listed, list | tuple) and len(listed) > 0
+    if not is_list or not all(isinstance(x, str) and x in arrays for x in listed):
+        raise ValueError(
+            f"Argument `names` must be one or a list of {', '.join(arrays)}, or None "
+            f"for all. Received: names={_validate.shown(names)}"
+        )
+    arrays = {name: arrays[name] for name in listed}
     options = {"var_names": list(arrays), "round_to": "none"}
     table = arviz.summary(to_arviz(arrays), **options)
     table = table[["mean", "sd", "r_hat", "ess_bulk", "ess_tail"]].copy()
@@ -158,23 +167,7 @@ def _checked_group(argument: str, group: Any) -> dict[str, Array]:
     return arrays
 
 
-def _chosen(
-    arrays: dict[str, Array], names: str | Sequence[str] | None
-) -> dict[str, Array]:
-    if names is None:
-        return arrays
-    listed = [names] if isinstance(names, str) else names
-    is_list = isinstance(listed, list | tuple) and len(listed) > 0
-    if not is_list or not all(isinstance(x, str) and x in arrays for x in listed):
-        raise ValueError(
-            f"Argument `names` must be one or a list of {', '.join(arrays)}, or None "
-            f"for all. Received: names={_validate.shown(names)}"
-        )
-    return {name: arrays[name] for name in listed}
-
-
 def _arviz() -> Any:
-    """Return ArviZ, or raise an `ImportError` with the remedy."""
     try:
         import arviz
     except ImportError as error:
@@ -235,10 +228,8 @@ def agreement(
 ) -> Agreement:
     """Compare a sampler's predictions with those of a reference posterior.
 
-    The reference is a long run of an exact sampler on the same model and data. Good
-    accuracy does not show that a sampler is right; near predictions do.
-
-    The members have equal weights. Take `Draws.resample()` of weighted draws first.
+    The reference is a long run of an exact sampler on the same model and data. The
+    members have equal weights: take `Draws.resample()` of weighted draws first.
 
     Args:
         reference: predictions of the reference posterior. For a classification:
@@ -265,12 +256,8 @@ def agreement(
     >>> import numpy as np
     >>> import keras_mhmcmc as mh
     >>> rng = np.random.default_rng(0)
-    >>> reference = rng.normal(size=(1000, 20))
-    >>> exact, shifted = rng.normal(size=(1000, 20)), rng.normal(0.5, size=(1000, 20))
+    >>> reference, shifted = rng.normal(size=(1000, 20)), rng.normal(0.5, 1, (1000, 20))
     >>> options = {"task": "regression", "reference_ess": 1000}
-    >>> score = mh.diagnostics.agreement(reference, exact, **options)
-    >>> bool(1.0 < score.mean_error < 2.0), bool(score.w1 < 0.1)
-    (True, True)
     >>> score = mh.diagnostics.agreement(reference, shifted, **options)
     >>> bool(10.0 < score.mean_error < 20.0), bool(0.4 < score.w1 < 0.6)
     (True, True)
@@ -291,9 +278,16 @@ def agreement(
             "`reference`, in the same order. Take the reference of the same data set. "
             f"Received: predictions for {found.mean.shape}, reference for {shape}"
         )
-    mean = _as_moment("reference_mean", reference_mean, truth.mean, shape)
-    sd = _as_moment("reference_sd", reference_sd, truth.sd, shape)
-    unit_of_mean, unit_of_sd = _monte_carlo_errors(truth, sd, reference_ess)
+    mean, sd, unit_of_mean, unit_of_sd = truth.mean, truth.sd, None, None
+    if reference_mean is not None:
+        lowest = -_validate.LARGEST_NUMBER
+        mean = _as_numbers("reference_mean", reference_mean, [shape], lowest)
+    if reference_sd is not None:
+        sd = _as_numbers("reference_sd", reference_sd, [shape], 0.0)
+    if reference_ess is not None:
+        ess = _as_numbers("reference_ess", reference_ess, [shape, ()], 1.0)
+        if sd is not None:
+            unit_of_mean, unit_of_sd = _monte_carlo_errors(truth, sd, ess)
     distance = found.mean - mean
     is_same = found.mean.argmax(axis=-1) == mean.argmax(axis=-1)
     variation = 0.5 * np.abs(distance).sum(axis=-1)
@@ -348,38 +342,25 @@ def _as_predictions(name: str, values: Any, is_classified: bool) -> _Predictions
     return _Predictions(members.mean(axis=0), members.std(axis=0), members)
 
 
-def _as_moment(name: str, values: Any, own: Any, shape: tuple[int, ...]) -> Any:
-    """Return a moment of the reference, or its own for None, or raise."""
-    if values is None:
-        return own
+def _as_numbers(
+    name: str, values: Any, shapes: Sequence[tuple[int, ...]], lowest: float
+) -> Array:
+    """Return what is known of the reference, finite numbers of a shape, or raise."""
     values = _validate.array(f"Argument `{name}`", values)
-    lowest = 0.0 if name == "reference_sd" else -math.inf
-    is_small = np.all(np.abs(values) <= _validate.LARGEST_NUMBER)  # NaN is not
-    if values.shape != shape or not (is_small and np.all(values >= lowest)):
-        kind = "finite numbers of at least 0" if lowest == 0.0 else "finite numbers"
+    is_good = (values >= lowest) & (values <= _validate.LARGEST_NUMBER)  # NaN is not
+    if values.shape not in shapes or not np.all(is_good):
         raise ValueError(
-            f"Argument `{name}` must have {kind} in the shape of the mean prediction "
-            f"of `reference`, here {shape}. Received: {_validate.shown(values)}"
+            f"Argument `{name}` must have finite numbers of at least {lowest:g} in the "
+            f"shape {' or '.join(map(str, shapes))}, as the mean prediction of "
+            f"`reference`. Received: {_validate.shown(values)}"
         )
     return values
 
 
 def _monte_carlo_errors(
-    truth: _Predictions, sd: Array | None, ess: Any
+    truth: _Predictions, sd: Array, sizes: Array
 ) -> tuple[Array | None, Array | None]:
     """Return the standard errors of the reference's means and standard deviations."""
-    if ess is None:
-        return None, None
-    sizes, shape = _validate.array("Argument `reference_ess`", ess), truth.mean.shape
-    is_valid = np.all((sizes >= 1.0) & np.isfinite(sizes))
-    if sizes.shape not in ((), shape) or not is_valid:
-        raise ValueError(
-            "Argument `reference_ess` must be a finite number of at least 1, or "
-            f"such numbers in the shape {shape} of the mean prediction. "
-            f"Received: reference_ess={_validate.shown(ess)}"
-        )
-    if sd is None:
-        return None, None
     if not np.any(sd > 0.0):
         raise ValueError(
             "Arguments `reference` and `reference_sd` must vary between members: "

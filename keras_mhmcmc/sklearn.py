@@ -21,7 +21,7 @@ from sklearn.utils.validation import validate_data
 from keras_mhmcmc._types import Array
 from keras_mhmcmc.bayesian import BayesianEnsemble
 from keras_mhmcmc.evaluation import predict_distribution
-from keras_mhmcmc.evaluation.metrics.regression import PredictiveMixture
+from keras_mhmcmc.evaluation.mixture import PredictiveMixture
 from keras_mhmcmc.losses import GaussianNLL
 
 __all__ = ["BayesianClassifier", "BayesianRegressor"]

@@ -70,10 +70,9 @@ def suggest_learning_rate(
 
     A rate passes if all losses are finite and the energy falls at least half as far as
     at the best rate. For a Metropolis-Hastings sampler, a quarter of the forward moves
-    must also be accepted. The suggestion is the largest rate that passes. It is an
-    upper edge: begin there or below. A short run shows whether a rate moves the
-    weights. It does not show how well the samples predict. Print the result, or use its
-    `rate`, which is None if no rate passes, and its `advice`.
+    must also be accepted. The largest rate that passes is an upper edge: begin there or
+    below. A short run does not show how well the samples predict. Print the result, or
+    use its `rate`, which is None if no rate passes, and its `advice`.
 
     Each run begins with the weights of the model and sees the same mini-batches of
     arrays. The second half of its steps is judged. A Metropolis-Hastings sampler makes
@@ -118,10 +117,29 @@ def suggest_learning_rate(
     Reference: Smith (2017), "Cyclical learning rates for training neural networks",
     section 3.3, for a short run over rates. The rule is this package's own.
     """
-    own = _checked_model(model).optimizer
+    _validate.instance("model", model, keras.Model, "a compiled `keras.Model`")
+    if isinstance(model, StackedModel):
+        raise ValueError(
+            "Argument `model` must be a single network. Compile the network itself "
+            "with the same loss: its rate suits each chain. "
+            f"Received: model={_validate.shown(model)}"
+        )
+    if not model.compiled:
+        raise ValueError(
+            "Argument `model` must be compiled, since its loss is what has to fall. "
+            "Call `model.compile(optimizer, loss)` first. "
+            f"Received: model={_validate.shown(model)}"
+        )
+    own = model.optimizer
     given = _checked_optimizer(own if optimizer is None else optimizer)
     inner = given.inner_optimizer if isinstance(given, LossScaleOptimizer) else given
-    tried = _checked_rates(rates)
+    listed = list(rates) if isinstance(rates, list | tuple | np.ndarray) else []
+    if not listed:
+        raise ValueError(
+            "Argument `rates` must be a list of at least one learning rate, such as "
+            f"[0.01, 0.03, 0.1, 0.3]. Received: rates={_validate.shown(rates)}"
+        )
+    tried = sorted({_validate.number("rates", r, _validate.POSITIVE) for r in listed})
     steps = _validate.integer("steps", steps, 4)
     batch_size = _batch_size(batch_size, inner)
     seed = _validate.seed(seed)
@@ -166,11 +184,6 @@ class LearningRateTable(_table.ColumnTable):
     its chain. The verdicts are "passes", "too slow" (below the best rate, the energy
     fell less than half as far), "falls too little" (the same above the best rate),
     "does not fall", "moves rejected" and "not finite".
-
-    Args:
-        rows: list of at least one dict with these keys, in the order of the rates.
-        optimizer: name of the optimizer.
-        measure: what `start` and `end` are, "loss" or "energy per example".
     """
 
     def __init__(
@@ -258,10 +271,7 @@ def _rows(
 
 
 def _at_rate(optimizer: Optimizer, rate: float, seed: int) -> Optimizer:
-    """Return a new optimizer with the same arguments, but for the learning rate.
-
-    A sampler without a seed gets `seed`, and its rate does not adapt.
-    """
+    """Return a new optimizer with the same arguments, but for the learning rate."""
     config = optimizer.get_config() | {"learning_rate": rate}
     if isinstance(optimizer, Sampler):
         if config.get("seed") is None:
@@ -289,11 +299,7 @@ def _borrowed(model: keras.Model, optimizer: Optimizer) -> Iterator[None]:
 
 
 class _Trials:
-    """Runs of a `_borrowed` model with a new optimizer at several rates.
-
-    The runs share an optimizer, since the model is compiled again for each new one.
-    All variables are reset before a run, whose mini-batches the `stream` starts.
-    """
+    """Runs of a `_borrowed` model at several rates, with one optimizer: one compile."""
 
     def __init__(
         self,
@@ -319,7 +325,6 @@ class _Trials:
         return np.array(energies)
 
     def run(self, rate: float) -> _Outcome:
-        """Return what a run at this rate shows."""
         _assign(self._first)
         self._optimizer.learning_rate = rate
         judged = self._steps // 2
@@ -343,7 +348,6 @@ class _Trials:
         return float(self._model.train_on_batch(*batch, return_dict=True)["loss"])
 
     def _has_failed(self, losses: list[float]) -> bool:
-        """Return whether the newest loss is not finite, and no move is rejected."""
         return not self._rejects and not math.isfinite(losses[-1])
 
     def _outcome(self, losses: list[float]) -> _Outcome:
@@ -369,23 +373,6 @@ def _assign(kept: Sequence[tuple[keras.Variable, Array]]) -> None:
         variable.assign(value)
 
 
-def _checked_model(model: Any) -> keras.Model:
-    _validate.instance("model", model, keras.Model, "a compiled `keras.Model`")
-    if isinstance(model, StackedModel):
-        raise ValueError(
-            "Argument `model` must be a single network. Compile the network itself "
-            "with the same loss: its rate suits each chain. "
-            f"Received: model={_validate.shown(model)}"
-        )
-    if not model.compiled:
-        raise ValueError(
-            "Argument `model` must be compiled, since its loss is what has to fall. "
-            "Call `model.compile(optimizer, loss)` first. "
-            f"Received: model={_validate.shown(model)}"
-        )
-    return model
-
-
 def _checked_optimizer(optimizer: Any) -> Optimizer:
     try:
         found = keras.optimizers.get(optimizer)
@@ -405,17 +392,6 @@ def _checked_optimizer(optimizer: Any) -> Optimizer:
             f"Received: optimizer={optimizer!r}"
         )
     return found
-
-
-def _checked_rates(rates: Any) -> list[float]:
-    """Return the distinct rates in rising order, or raise a `ValueError`."""
-    listed = list(rates) if isinstance(rates, list | tuple | np.ndarray) else []
-    if not listed:
-        raise ValueError(
-            "Argument `rates` must be a list of at least one learning rate, such as "
-            f"[0.01, 0.03, 0.1, 0.3]. Received: rates={_validate.shown(rates)}"
-        )
-    return sorted({_validate.number("rates", r, _validate.POSITIVE) for r in listed})
 
 
 def _batch_size(batch_size: int | None, optimizer: Optimizer) -> int:

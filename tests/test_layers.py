@@ -204,7 +204,7 @@ def test_a_file_imports_only_what_its_row_allows(path):
         ("plots/style.py", "if matplotlib:\n    import matplotlib"),
         ("fit/state.py", "if TYPE_CHECKING:\n    import torch"),
         ("losses.py", "if TYPE_CHECKING:\n    from keras_mhmcmc import ensemble"),
-        ("datasets/loading.py", "from sklearn import datasets"),
+        ("datasets.py", "from sklearn import datasets"),
         ("fit/state.py", "import keras\nkeras.backend.backend()"),
         (
             "ensemble/ensemble.py",

@@ -39,13 +39,8 @@ def training(
     loss is higher at the current weights. The model is in inference mode meanwhile. The
     logs of `fit` are those of adversarial examples; validation, `evaluate` and
     `predict` use the inputs as they are. `result.model` is `model`, with the trained
-    weights. A step costs `steps` more gradients. The robust model usually has a lower
-    accuracy on clean inputs.
-
-    At the end of the first epoch of `fit` a warning tells if inputs were outside
-    `clip`, and how many examples had a gradient of zero, which the attack cannot move.
-    The cross-entropy of probabilities has none where a probability is within 1e-7 of 1:
-    a model that ends in logits, with `from_logits=True`, has no such limit.
+    weights. A step costs `steps` more gradients. A warning tells if inputs are outside
+    `clip`, or have a gradient of zero: end the model in logits.
 
     Args:
         model: `keras.Model` with one input of floating-point numbers. It shares its

@@ -108,8 +108,8 @@ def _estimator_class() -> type:
 
         def predict(self, x: Any, batch_size: int = 128, **_: Any) -> Array:
             x = self._inputs(x)
-            (filled,) = self._filled_up(len(x), x)
-            return self._classifier.logits(filled)[: len(x)].astype("float32")
+            logits = self._classifier.logits(x[self._rows(len(x))])
+            return logits[: len(x)].astype("float32")
 
         def compute_loss(self, x: Any, y: Any, reduction: str = "none") -> Any:
             loss = np.logaddexp(0.0, self._ascent(x, y)[1]).astype("float32")
@@ -118,14 +118,13 @@ def _estimator_class() -> type:
         def loss_gradient(self, x: Any, y: Any, **_: Any) -> Array:
             """Return (1 - p(y | x)) times the gradient of the log odds."""
             gradients, odds, labels = self._ascent(x, y)
-            flat = gradients.reshape(len(labels), -1)
-            lost = int(np.sum(~flat.any(axis=1)))
-            broken = int(np.sum(~np.isfinite(flat)))
-            given = self._classifier, self._inputs(x), labels, lost, broken
+            counts = objective.faults(gradients)
+            given = self._classifier, self._inputs(x), labels, *counts
             # An attack may ask for one example at a time, of which one has none.
             objective.check_gradients(*given, has_gradient=len(labels) == 1)
             share = np.maximum(np.exp(-np.logaddexp(0.0, -odds)), SMALLEST_SHARE)
-            return (share[:, None] * flat).reshape(gradients.shape).astype("float32")
+            share = share.reshape(-1, *[1] * (gradients.ndim - 1))
+            return (share * gradients).astype("float32")
 
         def class_gradient(self, x: Any, label: Any = None, **_: Any) -> Array:
             x = self._inputs(x)
@@ -134,11 +133,12 @@ def _estimator_class() -> type:
             function = self._classifier.compiled(_gradient_of_logits)
             return np.stack([self._map(function, x, k) for k in rows], axis=1)
 
-        def fit(self, x: Any, y: Any, **_: Any) -> NoReturn:
-            raise NotImplementedError("Train the model with Keras: `model.fit`")
+        def fit(self, *_: Any, **__: Any) -> NoReturn:
+            raise NotImplementedError(
+                "Train the model with Keras, and make a model that outputs activations"
+            )
 
-        def get_activations(self, *_: Any, **__: Any) -> NoReturn:
-            raise NotImplementedError("Make a `keras.Model` that outputs activations")
+        get_activations = fit
 
         def set_params(self, **changes: Any) -> NoReturn:
             raise ValueError(
@@ -159,14 +159,14 @@ def _estimator_class() -> type:
             found = self._map(lambda x, y, v: function(x, y, index, v), x, labels)
             return found[0], found[1].astype("float64"), labels
 
-        def _filled_up(self, count: int, *arrays: Array) -> list[Array]:
+        def _rows(self, count: int) -> Array:
             """Repeat the last row up to a power of two: few shapes are compiled."""
             size = min(1 << (count - 1).bit_length(), self._classifier.batch_size)
-            rows = np.minimum(np.arange(max(count, size)), count - 1)
-            return [array[rows] for array in arrays]
+            return np.minimum(np.arange(max(count, size)), count - 1)
 
         def _map(self, function: Callable[..., Any], x: Array, y: Array) -> Any:
-            results = self._classifier.map(function, *self._filled_up(len(x), x, y))
+            rows = self._rows(len(x))
+            results = self._classifier.map(function, x[rows], y[rows])
             return keras.tree.map_structure(lambda part: part[: len(x)], results)
 
     return KerasEstimator

@@ -28,9 +28,8 @@ from keras_mhmcmc import _validate
 from keras_mhmcmc._types import Array
 from keras_mhmcmc._types import DataLike
 from keras_mhmcmc._types import Tensor
-from keras_mhmcmc.adversarial import balls
 from keras_mhmcmc.adversarial import objective
-from keras_mhmcmc.adversarial.balls import Best
+from keras_mhmcmc.adversarial.objective import Best
 from keras_mhmcmc.evaluation.classifier import Classifier
 
 MOMENTUM = 0.75  # alpha of Auto-PGD
@@ -51,9 +50,8 @@ def fgsm(
     """Attack a model with the fast gradient sign method.
 
     The result is clip(x + epsilon sign(grad_x -log p(y | x))), a float32 array with the
-    shape of `x`, with the model in inference mode. If a probability is exactly 0, or a
-    sigmoid of one column is exactly 1, the sign is lost: the example stays unchanged,
-    and a warning tells how many there are. Logits do not have this limit.
+    shape of `x`, with the model in inference mode. A warning tells how many examples
+    have no sign, since a probability is exactly 0: attack the logits instead.
 
     Args:
         model: built `keras.Model` that maps `x` to class probabilities, shape (N, C),
@@ -91,16 +89,14 @@ def fgsm(
     given = objective.given(model, x, epsilon, y, member, from_logits, clip, batch_size)
     if given.epsilon == 0.0:
         return given.x.copy()
-    return balls.move(given.x, given.epsilon, signs(given), given.limits)
+    return objective.move(given.x, given.epsilon, signs(given), given.limits)
 
 
 def signs(given: objective.Given, gradients: Array | None = None) -> Array:
     """Return the sign of the loss' gradient (N, ...), which may be known."""
-    if gradients is None:
-        gradients = gradients_of(given)
-    broken = int(np.sum(~np.isfinite(gradients)))
-    lost = int(np.sum(~np.any(gradients.reshape(len(gradients), -1), axis=1)))
-    objective.check_gradients(*given[:2], given.labels, lost, broken)
+    gradients = gradients_of(given) if gradients is None else gradients
+    counts = objective.faults(gradients)
+    objective.check_gradients(*given[:2], given.labels, *counts)
     return np.sign(gradients)
 
 
@@ -124,7 +120,7 @@ def pgd(
     y: npt.ArrayLike | None = None,
     steps: int = 20,
     step_size: float | None = None,
-    norm: balls.Norm = "linf",
+    norm: objective.Norm = "linf",
     restarts: int = 1,
     random_start: bool = True,
     keep_strongest: bool = True,
@@ -138,11 +134,9 @@ def pgd(
 
     Each of `steps` steps moves by `step_size` along the sign of the gradient of
     -log p(y | x), or with `norm="l2"` along the gradient itself, and then back into the
-    ball and the limits. A step of fixed size can lower the loss. `keep_strongest`
-    therefore returns the strongest of the clean input, the FGSM point and all points on
-    the way. A point that fools the model, which then predicts a class other than `y`,
-    is stronger than one that does not; otherwise the higher loss is stronger. So the
-    accuracy is never above the accuracy under FGSM on the true labels.
+    ball and the limits. The result is the strongest of the clean input, the FGSM point
+    and all points on the way: one that fools the model, which then predicts a class
+    other than `y`, or else the one with the highest loss.
 
     Args:
         model: as in `fgsm`.
@@ -182,7 +176,7 @@ def pgd(
     models resistant to adversarial attacks", section 2.1.
     """
     steps = _validate.integer("steps", steps, 1)
-    norm = _validate.choice("norm", norm, balls.NORMS)
+    norm = _validate.choice("norm", norm, objective.NORMS)
     restarts = _checked_restarts(restarts, random_start, keep_strongest)
     seed = _validate.seed(seed)
     given = objective.given(model, x, epsilon, y, member, from_logits, clip, batch_size)
@@ -239,7 +233,7 @@ class Fixed(NamedTuple):
 
 
 def _step(
-    classifier: Classifier, by_member: bool, norm: balls.Norm
+    classifier: Classifier, by_member: bool, norm: objective.Norm
 ) -> Callable[..., tuple[Tensor, Best]]:
     """Return the function that evaluates a point, remembers it, and takes a step."""
     evaluate = objective.ascent(classifier, by_member)
@@ -249,10 +243,10 @@ def _step(
     ) -> tuple[Tensor, Best]:
         x, labels, *model = fixed
         gradient, score, fooled = evaluate(point, labels, *model)
-        best = balls.remember(best, point, gradient, score, fooled)
+        best = objective.remember(best, point, gradient, score, fooled)
         epsilon, low, high, size = (numbers[i] for i in range(4))
-        moved = point + size * balls.direction(gradient, norm)
-        return balls.project(moved, x, epsilon, low, high, norm), best
+        moved = point + size * objective.direction(gradient, norm)
+        return objective.project(moved, x, epsilon, low, high, norm), best
 
     return step
 
@@ -268,13 +262,13 @@ def _runs(
     given: objective.Given,
     restarts: int,
     random_start: bool,
-    norm: balls.Norm,
+    norm: objective.Norm,
     seed: int,
 ) -> tuple[Array, Array]:
     """Return the last points, and the strongest ones of several runs of an attack."""
     classifier, x, epsilon, labels, *_ = given
     index = objective.index(given.member)
-    best, rng, start = balls.start(x), np.random.default_rng(seed), x
+    best, rng, start = objective.start(x), np.random.default_rng(seed), x
 
     def one(
         is_first: bool, x: Tensor, start: Tensor, labels: Tensor, *rest: Any
@@ -285,7 +279,7 @@ def _runs(
 
     for run in range(restarts):
         if random_start:
-            start = balls.random_start(rng, x, epsilon, given.limits, norm)
+            start = objective.random_start(rng, x, epsilon, given.limits, norm)
         run_one = functools.partial(one, run == 0)
         last, best = classifier.map(run_one, x, start, labels, *best)
     counts = int(np.sum(best.stuck)), int(np.sum(best.broken))
@@ -301,7 +295,7 @@ def apgd(
     y: npt.ArrayLike | None = None,
     steps: int = 100,
     loss: objective.Loss = "cross_entropy",
-    norm: balls.Norm = "linf",
+    norm: objective.Norm = "linf",
     restarts: int = 1,
     random_start: bool = True,
     seed: int = 0,
@@ -312,11 +306,10 @@ def apgd(
 ) -> Array:
     """Attack a model with Auto-PGD, which needs no step size.
 
-    The first steps are as long as the ball is wide. At checkpoints, which come closer
-    and closer, the attack halves the step size of an example if fewer than 75% of the
-    steps raised its loss, or if neither its step size nor its highest loss has changed
-    since the last checkpoint. Then the example goes on from its best point. The result
-    is the strongest point, as in `pgd`.
+    The first steps are as long as the ball is wide. At checkpoints the attack halves
+    the step size of an example if fewer than 75% of the steps raised its loss, or if
+    neither its step size nor its highest loss has changed since the last one, and goes
+    on from its best point. The result is the strongest point, as in `pgd`.
 
     Args:
         model: as in `fgsm`.
@@ -351,7 +344,7 @@ def apgd(
     """
     steps = _validate.integer("steps", steps, 1)
     loss = _validate.choice("loss", loss, objective.LOSSES)
-    norm = _validate.choice("norm", norm, balls.NORMS)
+    norm = _validate.choice("norm", norm, objective.NORMS)
     restarts = _checked_restarts(restarts, random_start)
     seed = _validate.seed(seed)
     given = objective.given(model, x, epsilon, y, member, from_logits, clip, batch_size)
@@ -379,11 +372,9 @@ def apgd(
 
 
 def intervals(steps: int) -> dict[int, int]:
-    """Return the checkpoints, and how many steps lie between each and the last one.
-
-    Croce and Hein (2020), section 3.1: w_j = ceil(p_j steps), p_0 = 0, p_1 = 0.22,
-    p_{j+1} = p_j + max(p_j - p_{j-1} - 0.03, 0.06). The p_j are whole percents.
-    """
+    """Return the checkpoints, and how many steps lie between each and the last one."""
+    # Section 3.1: w_j = ceil(p_j steps), p_0 = 0, p_1 = 0.22,
+    # p_{j+1} = p_j + max(p_j - p_{j-1} - 0.03, 0.06), here in percent.
     before, percent, last, found = 0, 22, 0, {}
     while percent < 100:
         checkpoint = -(-percent * steps // 100)  # rounded up
@@ -425,18 +416,18 @@ def _new_run(start: Tensor, labels: Tensor, size: float) -> Run:
 
 
 def _auto_step(
-    classifier: Classifier, by_member: bool, loss: objective.Loss, norm: balls.Norm
+    classifier: Classifier, by_member: bool, loss: objective.Loss, norm: objective.Norm
 ) -> Callable[..., tuple[Tensor, Run, Best]]:
     """Return the function that evaluates a point, looks back, and takes a step."""
     evaluate = objective.ascent(classifier, by_member, loss)
-    choose, nearest = balls.choose, balls.nearest
+    choose, nearest = objective.choose, objective.nearest
 
     def step(
         point: Tensor, run: Run, best: Best, fixed: Fixed, numbers: Tensor
     ) -> tuple[Tensor, Run, Best]:
         x, labels, *model = fixed
         gradient, score, fooled = evaluate(point, labels, *model)
-        best = balls.remember(best, point, gradient, score, fooled)
+        best = objective.remember(best, point, gradient, score, fooled)
         epsilon, low, high, alpha, checkpoint, needed = (numbers[i] for i in range(6))
 
         successes = run.successes + ops.cast(score > run.value, "float32")
@@ -467,7 +458,7 @@ def _auto_step(
             was_halved=ops.where(is_checkpoint, halve, run.was_halved),
             successes=ops.where(is_checkpoint, 0.0, successes),
         )
-        moved = point + balls.as_rows(size, x) * balls.direction(gradient, norm)
+        moved = point + objective.as_rows(size, x) * objective.direction(gradient, norm)
         ahead = nearest(moved, x, epsilon, low, high, norm) - point
         moved = point + alpha * ahead + (1.0 - alpha) * (point - run.previous)
         return nearest(moved, x, epsilon, low, high, norm), after, best

@@ -18,7 +18,6 @@ from keras_mhmcmc._types import Array
 from keras_mhmcmc._types import DataLike
 from keras_mhmcmc._types import Tensor
 from keras_mhmcmc._warn import warn
-from keras_mhmcmc.adversarial import balls
 from keras_mhmcmc.adversarial import objective
 from keras_mhmcmc.adversarial.gradient_attacks import apgd
 from keras_mhmcmc.adversarial.gradient_attacks import fgsm
@@ -124,12 +123,10 @@ class Attack(NamedTuple):
 
     @property
     def is_iterative(self) -> bool:
-        """Return whether the attack takes several steps by gradients."""
         return self.name in ("pgd", "apgd")
 
     @property
     def is_by_gradients(self) -> bool:
-        """Return whether the attack follows gradients."""
         return self.name in BY_GRADIENTS
 
     @property
@@ -181,7 +178,7 @@ def known(
     function = functools.partial(own, **options)
     name = next((key for key, value in ATTACKS.items() if value is function.func), "")
     settings = options_of(function.func) | function.keywords if name else {}
-    _validate.choice("norm", settings.get("norm", "linf"), balls.NORMS)
+    _validate.choice("norm", settings.get("norm", "linf"), objective.NORMS)
     return Attack(title(attack), function, is_named, name, settings)
 
 
@@ -207,7 +204,6 @@ def several(attacks: Any, seed: Any, member: int | None) -> list[Attack]:
 
 
 def options_of(function: Callable[..., Any]) -> dict[str, Any]:
-    """Return the options that one of our attacks takes, with their defaults."""
     fixed = function.keywords if isinstance(function, functools.partial) else {}
     return {
         key: parameter.default
@@ -217,7 +213,6 @@ def options_of(function: Callable[..., Any]) -> dict[str, Any]:
 
 
 def title(attack: Any) -> str:
-    """Return the name of an attack for people."""
     if isinstance(attack, str):
         return TITLES[attack]
     if isinstance(attack, functools.partial):
@@ -272,18 +267,14 @@ def run(argument: str, attack: Attack, given: Given) -> Array:
             f"Received: a function that returns shape {moved.shape}, with "
             f"{np.sum(~is_right)} values that are not finite or outside of `clip`"
         )
-    _warn_of_length(argument, moved - x, epsilon)
-    return moved
-
-
-def _warn_of_length(argument: str, change: Array, epsilon: float) -> None:
-    """Warn if a user's attack leaves the ball in each norm that we know."""
+    change = (moved - x).reshape(len(x), -1)
     largest = float(np.max(np.abs(change), initial=0.0))
-    length = float(np.max(np.linalg.norm(change.reshape(len(change), -1), axis=1)))
-    if min(largest, length) > (1.0 + _SLACK) * epsilon + _SLACK:
+    length = float(np.max(np.linalg.norm(change, axis=1)))
+    if min(largest, length) > (1.0 + _SLACK) * epsilon + _SLACK:  # in each norm
         warn(
             f"The function of `{argument}` changes inputs by more than "
             f"epsilon={epsilon:g}, a number by up to {largest:.3g} and an input by up "
             f"to {length:.3g} in the Euclidean norm, and its row in a table is not "
             "comparable. Clip the changes to epsilon."
         )
+    return moved

@@ -26,7 +26,6 @@ from keras_mhmcmc._types import Array
 from keras_mhmcmc._types import DataLike
 from keras_mhmcmc._types import Tensor
 from keras_mhmcmc._warn import warn
-from keras_mhmcmc.adversarial import balls
 from keras_mhmcmc.adversarial import objective
 from keras_mhmcmc.evaluation import checks
 from keras_mhmcmc.evaluation.checks import SMALLEST
@@ -36,7 +35,7 @@ SHARE = _validate.Interval(0.0, 1.0, low_open=True, high_open=False)
 # After these of 10,000 queries, the share of the image that a square covers is halved.
 HALVINGS = (10, 50, 200, 500, 1000, 2000, 4000, 6000, 8000)
 LOOK_EVERY = 100  # queries between two looks whether all examples fool the model
-TILES = 5  # of the first change in the L2 ball, along each side
+TILES = 5  # of the first change in the L2 ball, along each side of 15 pixels or more
 SMALLEST_WINDOW = 3  # in the L2 ball
 Image = tuple[int, int, int]  # height, width, channels
 
@@ -48,7 +47,7 @@ def square(
     *,
     y: npt.ArrayLike | None = None,
     queries: int = 5000,
-    norm: balls.Norm = "linf",
+    norm: objective.Norm = "linf",
     initial_share: float = 0.8,
     seed: int = 0,
     member: int | None = None,
@@ -60,8 +59,7 @@ def square(
 
     It shows what gradients hide: a model that rounds looks robust to `fgsm` and `pgd`
     only because its gradient is zero. An example that fools the model stays as it is.
-    The search needs outputs that change. If a softmax outputs only 0 and 1, each query
-    is a guess, and a warning says so: attack the logits instead.
+    If a softmax outputs only 0 and 1, each query is a guess: attack the logits instead.
 
     Inputs of shape (N, H, W, C) and (N, H, W) are images of C channels and of one, and
     of shape (N, C, H, W) if `keras.config.image_data_format()` is "channels_first".
@@ -100,7 +98,7 @@ def square(
     The default share and number of queries are those of AutoAttack.
     """
     queries = _validate.integer("queries", queries, 1)
-    norm = _validate.choice("norm", norm, balls.NORMS)
+    norm = _validate.choice("norm", norm, objective.NORMS)
     initial_share = _validate.number("initial_share", initial_share, SHARE)
     seed = _validate.seed(seed)
     given = objective.given(model, x, epsilon, y, member, from_logits, clip, batch_size)
@@ -109,8 +107,15 @@ def square(
         return x.copy()
 
     checks.warn_of_channels(x)
-    if not classifier.from_logits:
-        _warn_of_saturation(clean, labels)
+    others = clean.copy()
+    others[np.arange(len(labels)), labels] = 0.0
+    flat = int(np.sum(checks.are_lost(others.max(axis=1))))
+    if flat and not classifier.from_logits:
+        warn(
+            f"For {flat} of {len(labels)} examples the model outputs a probability of "
+            "exactly 1, so Square only guesses, and the model looks more robust than "
+            "it is. Attack a model that ends in logits, with from_logits=True."
+        )
     is_first = x.ndim == 4 and keras.config.image_data_format() == "channels_first"
     images = np.moveaxis(x, 1, 3) if is_first else x
     shape, image = images.shape[1:], image_shape(images.shape[1:])
@@ -142,19 +147,6 @@ def square(
     return np.moveaxis(moved, 3, 1) if is_first else moved
 
 
-def _warn_of_saturation(clean: Array, labels: Array) -> None:
-    """Warn of examples whose probabilities (N, C) do not change at the clean input."""
-    others = clean.copy()
-    others[np.arange(len(labels)), labels] = 0.0
-    flat = int(np.sum(objective.is_lost(others.max(axis=1))))
-    if flat:
-        warn(
-            f"For {flat} of {len(labels)} examples the model outputs a probability of "
-            "exactly 1, so Square only guesses, and the model looks more robust than "
-            "it is. Attack a model that ends in logits, with from_logits=True."
-        )
-
-
 def image_shape(shape: tuple[int, ...]) -> Image:
     """Return the height, width and channels as which the attack reads an input."""
     if len(shape) in (2, 3):
@@ -163,20 +155,14 @@ def image_shape(shape: tuple[int, ...]) -> Image:
 
 
 def share(query: int, queries: int, initial: float) -> float:
-    """Return the share of the image that the square of a query covers.
-
-    Section 3.2 of the paper: the halvings are those of 10,000 queries, rescaled.
-    """
+    """Return the share of the image that a query's square covers: section 3.2."""
     passed = int(10_000 * query / queries)
     return initial / 2.0 ** sum(passed > halving for halving in HALVINGS)
 
 
-def window(covered: float, image: Image, norm: balls.Norm) -> tuple[int, int]:
-    """Return the height and width of a square that covers a share of the image.
-
-    In an image of one row it is a run of that share of the row. In the L2 ball the side
-    is at least 3 and odd, if the image has as much.
-    """
+def window(covered: float, image: Image, norm: objective.Norm) -> tuple[int, int]:
+    """Return the height and width of a square that covers a share of the image."""
+    # In the L2 ball the side is at least 3 and odd, if the image has as much.
     height, width, _ = image
     if height == 1:
         least, largest = (1, max(width - 1, 1)) if norm == "linf" else (3, width)
@@ -191,12 +177,9 @@ def window(covered: float, image: Image, norm: balls.Norm) -> tuple[int, int]:
 
 
 def _draws(
-    seed: int, rows: Array, queries: int, image: Image, norm: balls.Norm
+    seed: int, rows: Array, queries: int, image: Image, norm: objective.Norm
 ) -> tuple[Array, Array]:
-    """Return first changes (n, ...), and uniform numbers (n, queries, k).
-
-    Each example has a generator of its own. `move_of` reads the numbers.
-    """
+    """Return first changes (n, ...), and the numbers (n, queries, k) of `move_of`."""
     firsts, places = [], 5 if norm == "l2" else 2
     draws = np.empty((len(rows), queries, places + image[2]), "float32")
     for index, row in enumerate(rows):
@@ -226,7 +209,7 @@ def _step(
     by_member: bool,
     shape: tuple[int, ...],
     is_first: bool,
-    norm: balls.Norm,
+    norm: objective.Norm,
 ) -> Callable[..., State]:
     """Return the function that changes windows of each image, and asks the model."""
     evaluate = objective.evaluation(classifier, by_member, "margin")
@@ -252,10 +235,10 @@ def _step(
         inputs = ops.transpose(inputs, (0, 3, 1, 2)) if is_first else inputs
         _, score, fooled = evaluate(inputs, labels, member, values)
         fooled = ops.cast(fooled, "int32")
-        better = balls.is_stronger(fooled, score, best_fooled, best_score)
+        better = objective.is_stronger(fooled, score, best_fooled, best_score)
         better = ops.logical_and(better, best_fooled == 0)  # what fools the model stays
         return (
-            balls.choose(better, moved, current),
+            objective.choose(better, moved, current),
             ops.where(better, score, best_score),
             ops.maximum(fooled, best_fooled),
         )
@@ -264,12 +247,12 @@ def _step(
 
 
 def move_of(
-    numbers: Array, size: tuple[int, int], image: Image, norm: balls.Norm
+    numbers: Array, size: tuple[int, int], image: Image, norm: objective.Norm
 ) -> Move:
     """Return the query that uniform numbers (n, k) stand for.
 
-    They are the place of a window, or in the L2 ball those of two and an orientation.
-    Then follows a sign for each channel.
+    They are the place of a window, or in the L2 ball those of two and an orientation,
+    and a sign for each channel.
     """
     places = numbers[:, : 4 if norm == "l2" else 2]
     count = places.shape[1] // 2
@@ -296,10 +279,7 @@ def move_of(
 
 
 def changed(change: Tensor, move: Move, epsilon: Tensor) -> Tensor:
-    """Return the change of each image (n, H, W, C) after a query, before the limits.
-
-    Algorithm 3, lines 4 to 9.
-    """
+    """Return the changes (n, H, W, C) after a query: algorithm 3, lines 4 to 9."""
     first, either = move.first[..., None], move.either[..., None]
     squares = ops.square(change)
     axes, channels = (2, 1), change.shape[-1]
@@ -314,10 +294,7 @@ def changed(change: Tensor, move: Move, epsilon: Tensor) -> Tensor:
 
 
 def first_change(rng: np.random.Generator, image: Image) -> Array:
-    """Return a grid of bumps of random signs and orientations, of length 1, (H, W, C).
-
-    The paper has 5 tiles along each side. An image of less than 15 pixels has fewer.
-    """
+    """Return a grid of bumps of random signs and directions, of length 1, (H, W, C)."""
     change = np.zeros(image)
     counts = [max(min(TILES, length // SMALLEST_WINDOW), 1) for length in image[:2]]
     height, width = image[0] // counts[0], image[1] // counts[1]
@@ -333,11 +310,8 @@ def first_change(rng: np.random.Generator, image: Image) -> Array:
 
 
 def bumps(height: int, width: int) -> Array:
-    """Return two bumps, up in the upper half and down in the lower, of length 1.
-
-    Equation (2). A window of one row has them in its left and its right half.
-    """
-    if height == 1:
+    """Return two bumps, up and down, of length 1: equation (2)."""
+    if height == 1:  # the left half and the right one, not the upper and the lower
         return bumps(width, 1).T if width > 1 else np.ones((1, 1))
     half = height // 2
     pattern = np.concatenate([_bump(half, width), -_bump(height - half, width)])

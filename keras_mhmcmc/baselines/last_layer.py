@@ -5,7 +5,7 @@ redux: effortless Bayesian deep learning", section 2; Kristiadi, Hein and Hennig
 "Being Bayesian, even just a bit, fixes overconfidence in ReLU networks", section 2.3;
 Neal (2011), "MCMC using Hamiltonian dynamics".
 
-`head_posterior.py` has the energy U(W) of the head, and its letters.
+`head.py` has the energy U(W) of the head, and its letters.
 
 `last_layer_laplace` draws from N(W*, H^-1). H is the Hessian of U, which is its
 Gauss-Newton matrix since the head is linear:
@@ -36,12 +36,10 @@ from keras_mhmcmc._warn import warn
 from keras_mhmcmc.baselines import head as heads
 from keras_mhmcmc.baselines.head import Floats
 from keras_mhmcmc.baselines.head import Head
-from keras_mhmcmc.baselines.head_posterior import WhitenedHead
-from keras_mhmcmc.baselines.head_posterior import of_prior
-from keras_mhmcmc.baselines.head_posterior import whitened
+from keras_mhmcmc.baselines.head import WhitenedHead
 from keras_mhmcmc.ensemble.ensemble import Ensemble
 from keras_mhmcmc.evaluation.checks import as_targets
-from keras_mhmcmc.evaluation.evaluate import compiled_noise
+from keras_mhmcmc.evaluation.evaluate import compiled_likelihood
 from keras_mhmcmc.priors import Gaussian
 from keras_mhmcmc.sampling.draws import Draws
 from keras_mhmcmc.sampling.loop import Plan
@@ -140,15 +138,16 @@ def last_layer_laplace(
         noise_std = _validate.number("noise_std", noise_std, _validate.POSITIVE)
     members = _validate.integer("members", members, 1)
     seed = _validate.seed(seed)
-    head = heads.checked_head(model, x, y, prior, batch_size)
-    if noise_std is None:
-        noise_std = compiled_noise(model)
+    head = heads.head_of(model, x, batch_size, y)
+    likelihood = compiled_likelihood(model)
+    if noise_std is None and likelihood is not None:
+        noise_std = likelihood.noise_std
     rng = np.random.default_rng(seed)
     if noise_std is None:
         # The Hessian does not depend on the labels.
         hint = " For the targets of a regression pass `noise_std`."
         labels = heads.checked_labels(model, head, hint)
-        ((tau, _),) = of_prior(head, prior, labels, seed, of_samples=False)
+        ((tau, _),) = heads.of_prior(head, prior, labels, seed, of_samples=False)
         hessian = hessian_of_classifier(head, tau)
         draws = _draws(head.values.ravel(), hessian, members, rng)
         draws = draws.reshape(members, *head.values.shape)
@@ -256,10 +255,8 @@ def sample_last_layer(
     The sampled distribution is the posterior at temperature 1 of the kernel and the
     bias of the last layer, given all N examples, or a mixture of such posteriors. All
     other weights are those of `model`, which does not change. The model runs in
-    inference mode, once for each example: its features are the data of the chains.
-
-    Hamiltonian Monte Carlo on all features leaves the posterior unchanged. The chains
-    start near its mode, in coordinates in which it is about as wide in all directions.
+    inference mode, once for each example: its features are the data of the chains, of
+    Hamiltonian Monte Carlo, which start near the mode.
 
     Args:
         model: a classifier, otherwise as in `mh.last_layer_laplace`.
@@ -288,8 +285,7 @@ def sample_last_layer(
         to its weight), `acceptance`, `batch_size` (examples that a step evaluates),
         `num_steps`, and of the probabilities of 200 training labels the largest `r_hat`
         between halves of chains, and the smallest `ess`. The last two need 10 draws of
-        each chain. They see more draws than there are members, if `members` is below
-        200. A warning says if they are poor, and what to change.
+        each chain. A warning says if they are poor, and what to change.
 
     Raises:
         ValueError: an argument is outside its range, the model does not end in a dense
@@ -320,10 +316,10 @@ def sample_last_layer(
     seed = _validate.seed(seed)
     progress = _validate.choice("progress", progress, (True, False))
     _plan(num_steps, math.ceil(members / num_chains), 1)  # may refuse
-    head = heads.checked_head(model, x, y, prior, batch_size)
+    head = heads.head_of(model, x, batch_size, y)
     hint = " For the targets of a regression use `mh.last_layer_laplace`."
     labels = heads.checked_labels(model, head, hint)
-    parts = of_prior(head, prior, labels, seed, of_samples=True)
+    parts = heads.of_prior(head, prior, labels, seed, of_samples=True)
     if any((tau == 0.0).any() for tau, _ in parts):
         raise ValueError(
             "Argument `prior` must have a scale for the kernel and for the bias: with "
@@ -334,7 +330,7 @@ def sample_last_layer(
     for tau, weight in parts:
         draws = math.ceil(weight * members / num_chains)  # of a chain
         plan = _plan(num_steps, draws, math.ceil(_RECORDED / (draws * num_chains)))
-        posterior = whitened(head, tau, labels)
+        posterior = heads.whitened(head, tau, labels)
         run = _chains(posterior, labels, plan, num_chains, seed, progress)
         if len(run) < plan.num_draws:
             raise KeyboardInterrupt("The chains of the last layer were interrupted")
@@ -384,10 +380,7 @@ def _chains(
 
 
 def _plan(num_steps: int | None, draws: int, between: int) -> Plan:
-    """Return how long to run and what to record.
-
-    Each chain records up to `between` draws for each of its `draws` members.
-    """
+    """Return how long to run and what to record: up to `between` draws for a member."""
     steps = _HMC_WARM_UP + max(_HMC_STEPS, draws)
     if num_steps is not None:
         steps = _validate.integer("num_steps", num_steps, 1)
@@ -444,11 +437,9 @@ def _diagnostics(
     p = heads.probabilities(posterior.logits[:_SHOWN] + psi @ position)
     if p.shape[-1] > 1:
         p = np.take_along_axis(p, labels[:_SHOWN, None][None, None], axis=-1)
-    found = {
-        "acceptance": float(np.mean(run.info["acceptance"])),
-        "batch_size": float(len(labels)),
-        "num_steps": float(plan.num_steps),
-    }
+    acceptance = float(np.mean(run.info["acceptance"]))
+    found = {"acceptance": acceptance, "batch_size": float(len(labels))}
+    found["num_steps"] = float(plan.num_steps)
     if position.shape[1] >= 2 * _BATCHES:
         found["r_hat"], found["ess"] = r_hat, ess = convergence(p[..., 0])
         if r_hat > LARGEST_R_HAT or ess < SMALLEST_ESS:
@@ -456,7 +447,7 @@ def _diagnostics(
                 "The chains of the last layer have not converged: of the probabilities "
                 f"of the training labels, the largest R-hat is {r_hat:.3f} and the "
                 f"smallest effective sample size {ess:.0f}, at an acceptance of "
-                f"{found['acceptance']:.2f}. Raise `num_steps`, now {plan.num_steps}."
+                f"{acceptance:.2f}. Raise `num_steps`, now {plan.num_steps}."
             )
     return found
 
@@ -464,9 +455,8 @@ def _diagnostics(
 def convergence(values: Floats) -> tuple[float, float]:
     """Return the largest R-hat and the smallest effective sample size of columns.
 
-    R-hat compares the halves of all chains. The effective sample size comes from the
-    variance of the means of batches, `_BATCHES` for each chain. Unlike the estimates of
-    ArviZ, which are more precise, both need NumPy alone.
+    R-hat compares the halves of chains, and the size is that of means of batches. The
+    estimates of ArviZ are more precise, but need more than NumPy.
     """
     chains, draws, columns = values.shape  # at least 2 `_BATCHES` draws
 

@@ -27,7 +27,7 @@ from keras_mhmcmc.evaluation.classifier import Classifier
 from keras_mhmcmc.evaluation.classifier import as_classifier
 from keras_mhmcmc.evaluation.evaluate import distribution
 from keras_mhmcmc.evaluation.evaluate import given_likelihood
-from keras_mhmcmc.evaluation.metrics.regression import LEVEL
+from keras_mhmcmc.evaluation.mixture import LEVEL
 from keras_mhmcmc.losses import GaussianNLL
 from keras_mhmcmc.losses import Likelihood
 
@@ -48,8 +48,7 @@ class TemperatureScaled(WrapperModel):
     probabilities are their logarithms. A temperature above 1 makes the model less
     confident. The predicted class stays the same. The other model runs in inference
     mode, and its weights are shared. `mh.temperature_scaling` finds the temperature.
-    For an ensemble it applies to the averaged prediction: the scaled model has no
-    members, and no mutual information.
+    For an ensemble it applies to the averaged prediction: the result has no members.
 
     Args:
         model: built `keras.Model` that maps inputs to class probabilities or logits,
@@ -257,8 +256,7 @@ def conformal_sets(
     example independent draws from one distribution, the set of the new example holds
     its label with a probability of at least `level`, however bad the model is. It is an
     average over calibration data, inputs and labels, and does not hold for each class
-    or kind of input, nor for data from another distribution. The share in one test set
-    varies, with a standard deviation of about sqrt(level (1 - level) / n).
+    or kind of input, nor for data from another distribution.
 
     Args:
         model: as in `mh.Classifier`, or an `mh.Classifier`.

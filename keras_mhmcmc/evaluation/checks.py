@@ -13,6 +13,7 @@ from keras_mhmcmc._inputs import as_inputs
 from keras_mhmcmc._types import Array
 from keras_mhmcmc._types import Tensor
 from keras_mhmcmc._warn import warn
+from keras_mhmcmc.ensemble.checks import checked_weights
 
 Limits = tuple[float, float] | None  # smallest and largest valid input
 SMALLEST = float(np.finfo(np.float32).tiny)  # smaller probabilities count as this
@@ -23,8 +24,6 @@ SEVERAL_LABELS = (
     "score each column k of several yes-or-no labels with `mh.metrics`, such as "
     "`mh.metrics.nll(p[:, k], y[:, k])`."
 )
-
-
 SEVERAL_MODELS = (
     'For several models pass a dict, such as {"network": True, "ensemble": False}.'
 )
@@ -40,7 +39,6 @@ def check_built(subject: str, model: Any) -> None:
 
 
 def finite_outputs(subject: str, outputs: Array, kind: str) -> Array:
-    """Return outputs in float64, or raise if some are not finite."""
     is_finite = np.isfinite(outputs)
     if not np.all(is_finite):
         raise ValueError(
@@ -134,37 +132,10 @@ def as_probabilities(
     return values
 
 
-def outputs_as_probabilities(subject: str, outputs: Array) -> Array:
-    """Return outputs of a model as float64 probabilities of shape (N, C), C >= 2."""
-    remedy = (
-        "Pass from_logits=True if they are logits, or, for a regression, which has no "
-        "classes, compile with a loss of `mh.losses` or pass `noise_std`."
-    )
-    if outputs.shape[1] > 1 and np.all((outputs >= 0.0) & (outputs <= 1.0)):
-        remedy = f"Let the model end in a softmax, or {SEVERAL_LABELS}"
-    subject = f"{subject} has outputs that should be probabilities: they"
-    # A softmax in half precision needs the larger tolerance.
-    values = as_probabilities(subject, outputs.astype("float64"), 1e-2, remedy)
-    if outputs.shape[1] == 1:  # 1 - p of one column is known to float32 only
-        values[:, 0] = np.maximum(values[:, 0], ROUNDED)
-    return values / np.sum(values, axis=1, keepdims=True)
-
-
-def are_rounded(shares: Array) -> npt.NDArray[np.bool_]:
-    """Return where `as_probabilities` stood in for 0, also after a normalisation."""
-    return np.isclose(shares, ROUNDED, rtol=1e-6, atol=0.0)
-
-
-def warn_of_probabilities(subject: str, logits: Array) -> None:
-    """Warn if what should be logits, shape (N, C), are probabilities."""
-    is_share = np.all((logits >= 0.0) & (logits <= 1.0))
-    is_one = logits.shape[1] == 1  # of two classes
-    if is_share and (is_one or np.all(np.abs(np.sum(logits, axis=1) - 1.0) < 1e-3)):
-        seen = "" if is_one else f", and all {len(logits)} rows sum to 1"
-        warn(
-            f"{subject} has outputs that look like probabilities: they lie in [0, 1]"
-            f"{seen}. Pass from_logits=False, or a dict for several models."
-        )
+def are_lost(probabilities: Array) -> npt.NDArray[np.bool_]:
+    """Return which probabilities have underflowed, or stand in for a rounded 0."""
+    is_rounded = np.isclose(probabilities, ROUNDED, rtol=1e-6, atol=0.0)
+    return (probabilities < SMALLEST) | is_rounded
 
 
 def warn_of_channels(x: Array) -> None:
@@ -184,10 +155,11 @@ def as_labels(
 ) -> Array:
     """Return labels, integers or one-hot rows, as integers of shape (examples,)."""
     labels = _validate.array(f"Argument `{name}`", labels)
-    if labels.ndim == 0 or len(labels) != examples:
+    if labels.shape not in ((examples,), (examples, 1), (examples, classes)):
         raise ValueError(
-            f"Argument `{name}` must have one label for each of {examples} examples. "
-            f"Received: shape {labels.shape}"
+            f"Argument `{name}` must have one label for each of {examples} examples, "
+            f"in the shape ({examples},) or ({examples}, 1), or be one-hot of shape "
+            f"({examples}, {classes}). Received: shape {labels.shape}"
         )
     if labels.shape == (examples, classes):
         if not np.all(np.isin(labels, (0.0, 1.0)) & (labels.sum(1) == 1.0)[:, None]):
@@ -197,12 +169,6 @@ def as_labels(
                 f"{SEVERAL_LABELS} Received: {name}={_validate.shown(labels)}"
             )
         return np.argmax(labels, axis=1)
-    if labels.shape not in ((examples,), (examples, 1)):
-        raise ValueError(
-            f"Argument `{name}` must have the shape ({examples},) or ({examples}, 1), "
-            f"or be one-hot of shape ({examples}, {classes}). "
-            f"Received: shape {labels.shape}"
-        )
     labels = labels.reshape(examples)
     wrong = ~((labels >= 0) & (labels < classes) & (labels == np.floor(labels)))
     if np.any(wrong):
@@ -215,10 +181,7 @@ def as_labels(
 
 
 def as_finite(name: str, values: Any, ranks: Sequence[int], axes: str) -> Array:
-    """Return a float64 array that is not empty and finite in float32, or raise.
-
-    `ranks` are the numbers of axes that it may have, and `axes` names the first ones.
-    """
+    """Return a float64 array of one of these ranks, finite in float32, or raise."""
     values = _validate.array(f"Argument `{name}`", values)
     if values.ndim not in ranks or values.size == 0:
         raise ValueError(
@@ -237,10 +200,7 @@ def as_finite(name: str, values: Any, ranks: Sequence[int], axes: str) -> Array:
 
 
 def as_targets(name: str, values: Any, shape: tuple[int, ...]) -> Array:
-    """Return finite targets in the shape of the predictions, or raise a `ValueError`.
-
-    The shapes may differ in a last axis of length 1.
-    """
+    """Return finite targets in the shape of the predictions, or raise."""
     values = _validate.array(f"Argument `{name}`", values)
     fits = [values.shape, (*values.shape, 1)]
     if values.shape[-1:] == (1,):
@@ -267,13 +227,5 @@ def as_shares(weights: Any, members: int) -> Array:
     """Return weights, or equal ones for None, divided by their sum."""
     if weights is None:
         return np.full(members, 1.0 / members)
-    values = _validate.array("Argument `weights`", weights)
-    with np.errstate(over="ignore"):  # refused below
-        total = np.sum(values)
-    if values.shape != (members,) or not (np.all(values >= 0) and 0 < total < np.inf):
-        raise ValueError(
-            f"Argument `weights` must be {members} numbers, one for each member, at "
-            "least 0 and not all 0. Omit it for equal weights. "
-            f"Received: weights={weights!r}"
-        )
-    return values / total
+    values = checked_weights(weights, members)
+    return values / np.sum(values)

@@ -44,12 +44,8 @@ class Classifier:
     Attacks and `mh.evaluate` wrap each model in a `Classifier`, and compile it in each
     call. Pass a `Classifier` in place of the model to compile only once. Each call
     reads the current weights. After any other change of the model make a new
-    `Classifier`.
-
-    The inputs `x` of a method are finite, shape (N, ...), or a dict or list of such
-    arrays; or a data set that `fit` takes and that ends, without its targets. A
-    `ValueError` tells if they do not fit the model, or if its outputs are no
-    probabilities.
+    `Classifier`. The inputs `x` of a method are finite, shape (N, ...), or a dict or
+    list of such arrays; or a data set that `fit` takes and that ends.
 
     Args:
         model: built `keras.Model` that maps inputs to class probabilities, shape
@@ -312,20 +308,40 @@ class Classifier:
 
     def as_probabilities(self, outputs: Array) -> Array:
         """Convert outputs to float64 probabilities of shape (N, C), C >= 2."""
-        if not self.from_logits:
-            return checks.outputs_as_probabilities(self.subject, outputs)
-        outputs = self.as_logits(outputs)
-        powers = np.exp(outputs - np.max(outputs, axis=1, keepdims=True))
-        return powers / np.sum(powers, axis=1, keepdims=True)
+        if self.from_logits:
+            outputs = self.as_logits(outputs)
+            powers = np.exp(outputs - np.max(outputs, axis=1, keepdims=True))
+            return powers / np.sum(powers, axis=1, keepdims=True)
+        remedy = (
+            "Pass from_logits=True if they are logits, or, for a regression, which has "
+            "no classes, compile with a loss of `mh.losses` or pass `noise_std`."
+        )
+        if outputs.shape[1] > 1 and np.all((outputs >= 0.0) & (outputs <= 1.0)):
+            remedy = f"Let the model end in a softmax, or {checks.SEVERAL_LABELS}"
+        subject = f"{self.subject} has outputs that should be probabilities: they"
+        # A softmax in half precision needs the larger tolerance.
+        given = outputs.astype("float64"), 1e-2, remedy
+        values = checks.as_probabilities(subject, *given)
+        if outputs.shape[1] == 1:  # 1 - p of one column is known to float32 only
+            values[:, 0] = np.maximum(values[:, 0], checks.ROUNDED)
+        return values / np.sum(values, axis=1, keepdims=True)
 
     def as_logits(self, outputs: Array) -> Array:
         """Convert outputs to finite float64 logits of shape (N, C), C >= 2."""
         if not self.from_logits:
             return np.log(np.clip(self.as_probabilities(outputs), checks.SMALLEST, 1.0))
-        if not takes_logits(self.model):
-            checks.warn_of_probabilities(self.subject, outputs)
+        is_one = outputs.shape[1] == 1  # of two classes
+        is_share = np.all((outputs >= 0.0) & (outputs <= 1.0))
+        if not is_one:
+            is_share &= np.all(np.abs(np.sum(outputs, axis=1) - 1.0) < 1e-3)
+        if is_share and not takes_logits(self.model):
+            seen = "" if is_one else f", and all {len(outputs)} rows sum to 1"
+            warn(
+                f"{self.subject} has outputs that look like probabilities: they lie in "
+                f"[0, 1]{seen}. Pass from_logits=False, or a dict for several models."
+            )
         outputs = checks.finite_outputs(self.subject, outputs, "logits")
-        if outputs.shape[1] == 1:
+        if is_one:
             outputs = np.concatenate([np.zeros_like(outputs), outputs], axis=1)
         return outputs
 

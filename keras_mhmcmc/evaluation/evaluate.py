@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Mapping
-from collections.abc import Sequence
 from typing import Any
 from typing import ClassVar
 from typing import Literal
@@ -117,8 +116,17 @@ def evaluate(
     _validate.choice("verbose", verbose, (0, 1))
     classifiers = as_classifiers(models, from_logits, batch_size)
     likelihoods = _likelihood_of_each(classifiers, noise_std)
-    if likelihoods is not None:
-        _refuse_options(classifiers, ood)
+    if likelihoods is not None and any(c.from_logits for c in classifiers.values()):
+        raise ValueError(
+            "Argument `from_logits` must be False for a regression: its outputs are "
+            "means. Received: from_logits=True, and models with a likelihood"
+        )
+    if likelihoods is not None and ood is not None:
+        raise ValueError(
+            "Argument `ood` must be None for a regression. Compare the `member_std` of "
+            "two `mh.predict_distribution` with `mh.metrics.auroc` instead. "
+            f"Received: ood={_validate.shown(ood)}"
+        )
     first = next(iter(classifiers.values()))
     example, x = _data.peeked(x, y, needs_targets=True)
     others = _others(ood, first.checked_inputs(example), first)
@@ -162,8 +170,8 @@ def _scores(
     others: Mapping[str, Outputs],
     bins: int,
 ) -> _table.Row:
-    """Return the row of an `EvaluationTable`."""
-    probabilities, own = _uncertainty(classifier, *outputs)
+    probabilities = classifier.as_probabilities(outputs[0])
+    own = _uncertainty(probabilities, outputs[1])
     hint = " If they are the targets of a regression, pass `noise_std`."
     labels = checks.as_labels("y", y, *probabilities.shape, hint=hint)
     row = {
@@ -180,7 +188,7 @@ def _scores(
         "mutual_information": float(np.mean(own["mi_"])),
     }
     for other, of_other in others.items():
-        _, outside = _uncertainty(classifier, *of_other)
+        outside = _uncertainty(classifier.as_probabilities(of_other[0]), of_other[1])
         for area, measure in (("auroc", metrics.auroc), ("aupr", metrics.aupr)):
             for kind, scores in own.items():
                 both = np.concatenate([scores, outside[kind]])
@@ -191,15 +199,11 @@ def _scores(
     return row
 
 
-def _uncertainty(
-    classifier: Classifier, outputs: Array, information: Array | None
-) -> tuple[Array, dict[str, Array]]:
-    """Return probabilities (N, C), and entropy "" and mutual information "mi_" (N,)."""
-    probabilities = classifier.as_probabilities(outputs)
-    if information is None:
-        information = np.full(len(probabilities), np.nan)
-    entropy = metrics.predictive_entropy(probabilities)
-    return probabilities, {"": entropy, "mi_": information}
+def _uncertainty(probabilities: Array, information: Array | None) -> dict[str, Array]:
+    """Return the entropy "" and mutual information "mi_", (N,)."""
+    unknown = np.full(len(probabilities), np.nan)
+    own = unknown if information is None else information
+    return {"": metrics.predictive_entropy(probabilities), "mi_": own}
 
 
 def _others(ood: Any, x: Inputs, classifier: Classifier) -> dict[str, Any]:
@@ -223,12 +227,10 @@ def _others(ood: Any, x: Inputs, classifier: Classifier) -> dict[str, Any]:
 
 
 class _ScoreTable(_table.ColumnTable):
-    """Scores of models, from a list of at least one dict with the keys of the table."""
-
     _heads: ClassVar[dict[str, str]]  # what is printed above each column
 
-    def __init__(self, rows: Sequence[_table.Row]) -> None:
-        self.rows = _table.checked_rows(rows, list(self._heads))
+    def __init__(self, rows: list[_table.Row]) -> None:
+        self.rows = rows
 
     def _head(self, name: str) -> str:
         """Return what is printed above a column, or nothing to leave it out."""
@@ -271,9 +273,8 @@ class EvaluationTable(_ScoreTable):
     | `aupr_mi_<name>` | the same with the mutual information as the score |
 
     <name> is a set of `ood`, or "ood" for a single array. Scores that need members are
-    NaN for a model without members. They are printed as a dash. The printed table
-    leaves out `adaptive_ece`, `classwise_ece` and `aupr_...`, to fit the line; `rows`,
-    `column` and `to_pandas` have them.
+    NaN for a model without members, printed as a dash. The printed table leaves out
+    `adaptive_ece`, `classwise_ece` and `aupr_...`, to fit the line.
     """
 
     _heads: ClassVar[dict[str, str]] = {
@@ -393,7 +394,6 @@ def distribution(
 
 
 def given_likelihood(likelihood: Any, model: keras.Model) -> Likelihood | None:
-    """Return a given likelihood, or else that of the model, or None."""
     hint = "one of `mh.losses`, such as `mh.losses.GaussianNLL()`, or None"
     _validate.instance("likelihood", likelihood, (Likelihood, type(None)), hint)
     return likelihood or compiled_likelihood(model)
@@ -413,17 +413,10 @@ def compiled_likelihood(model: keras.Model) -> Likelihood | None:
     return None
 
 
-def compiled_noise(model: keras.Model) -> float | None:
-    """Return the known noise of the likelihood of a model or its members, or None."""
-    found = compiled_likelihood(model)
-    return None if found is None else found.noise_std
-
-
 def _likelihood_of_each(
     classifiers: Mapping[str, Classifier],
     noise_std: float | Mapping[str, float] | None,
 ) -> dict[str, Likelihood] | None:
-    """Return the likelihood of each regression, or None for a classification."""
     if noise_std is None:
         found = {n: compiled_likelihood(one.model) for n, one in classifiers.items()}
         known = {n: one for n, one in found.items() if one is not None}
@@ -435,26 +428,8 @@ def _likelihood_of_each(
             )
         return known or None
     stds = of_each("noise_std", noise_std, classifiers, "a number", "models")
-    interval = _validate.POSITIVE
-    return {
-        n: GaussianNLL(_validate.number("noise_std", stds[n], interval))
-        for n in classifiers
-    }
-
-
-def _refuse_options(classifiers: Mapping[str, Classifier], ood: Any) -> None:
-    """Raise a `ValueError` for options that only a classification has."""
-    if any(classifier.from_logits for classifier in classifiers.values()):
-        raise ValueError(
-            "Argument `from_logits` must be False for a regression: its outputs are "
-            "means. Received: from_logits=True, and models with a likelihood"
-        )
-    if ood is not None:
-        raise ValueError(
-            "Argument `ood` must be None for a regression. Compare the `member_std` of "
-            "two `mh.predict_distribution` with `mh.metrics.auroc` instead. "
-            f"Received: ood={_validate.shown(ood)}"
-        )
+    check, interval = _validate.number, _validate.POSITIVE
+    return {n: GaussianNLL(check("noise_std", stds[n], interval)) for n in classifiers}
 
 
 def _scores_of_regression(
@@ -464,7 +439,6 @@ def _scores_of_regression(
     y: npt.ArrayLike,
     likelihood: Likelihood,
 ) -> _table.Row:
-    """Return the row of a `RegressionTable`."""
     prediction = distribution(classifier, outputs, likelihood)
     ends = [prediction.interval(level / 100) for level in LEVELS]
     deviations = prediction.noise_std(), prediction.member_std()

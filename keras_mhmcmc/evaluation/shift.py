@@ -1,5 +1,6 @@
 """Corrupted images, and scores of models on inputs that are corrupted more and more."""
 
+import functools
 import math
 from collections.abc import Callable
 from collections.abc import Mapping
@@ -88,7 +89,14 @@ def evaluate_shift(
     """
     x, y, _ = _data.read(x, y, needs_targets=True)
     x = as_inputs("x", x)
-    levels = _levels(severities)
+    is_list = isinstance(severities, Sequence) and not isinstance(severities, str)
+    given = severities if is_list else ()
+    levels = [_validate.integer("severities", level, 1) for level in given]
+    if not levels or levels != sorted(set(levels)):
+        raise ValueError(
+            "Argument `severities` must be at least one integer, in increasing order. "
+            f"Received: severities={_validate.shown(severities)}"
+        )
     makers = _makers(corruptions, x, levels, image_shape, seed, clip)
     classifiers = as_classifiers(models, from_logits, batch_size)
     rows = []
@@ -121,25 +129,18 @@ class ShiftTable(_table.PrintedTable):
     | `ece` | expected calibration error |
 
     `print` shows the means over the corruptions, with a line for each model.
-    All models have the same corruptions and severities in the list `rows`.
     """
 
-    def __init__(self, rows: Sequence[_table.Row]) -> None:
-        texts = ("model", "corruption")
-        self.rows = _table.checked_rows(rows, ("severity", *SCORES), texts)
+    def __init__(self, rows: list[_table.Row]) -> None:
+        self.rows = rows
         self.models = list(dict.fromkeys(row["model"] for row in self.rows))
 
     def column(self, model: str, name: str, corruption: str | None = None) -> Array:
         """Return a score of a model, one value for each severity in increasing order.
 
-        Args:
-            model: name of the model.
-            name: "severity", "accuracy", "nll" or "ece".
-            corruption: name of a corruption. Defaults to None, the mean over all of
-                them.
-
-        Raises:
-            ValueError: there is no such model, column or corruption.
+        `name` is "severity", "accuracy", "nll" or "ece", and `corruption` the name of a
+        corruption, or None for the mean over all. A `ValueError` tells if there is no
+        such model, column or corruption.
         """
         _validate.choice("model", model, self.models)
         _validate.choice("name", name, ("severity", *SCORES))
@@ -160,19 +161,6 @@ class ShiftTable(_table.PrintedTable):
         return _table.by_model(_TITLES, severities, self.models, self.column, caption)
 
 
-def _levels(severities: Any) -> list[int]:
-    """Return the severities as increasing integers, or raise a `ValueError`."""
-    if isinstance(severities, str) or not isinstance(severities, Sequence):
-        severities = ()
-    levels = [_validate.integer("severities", level, 1) for level in severities]
-    if not levels or levels != sorted(set(levels)):
-        raise ValueError(
-            "Argument `severities` must be at least one integer, in increasing order. "
-            f"Received: severities={_validate.shown(severities)}"
-        )
-    return levels
-
-
 def _makers(
     corruptions: Any,
     x: Array,
@@ -190,32 +178,38 @@ def _makers(
             f"{', '.join(CORRUPTIONS)}. "
             f"Received: corruptions={_validate.shown(corruptions)}"
         )
-    if isinstance(given, Mapping):
-        return {name: _own(name, one, x, levels) for name, one in given.items()}
-    images = _as_images(x, image_shape)
+    images = x
+    if image_shape is not None and not isinstance(given, Mapping):
+        shape = tuple(image_shape) if isinstance(image_shape, list | tuple) else ()
+        sizes = [_validate.integer("image_shape", size, 1) for size in shape]
+        count = math.prod(x.shape[1:])
+        if len(sizes) not in (2, 3) or math.prod(sizes) != count:
+            raise ValueError(
+                "Argument `image_shape` must be (H, W) or (H, W, C) with as many "
+                f"numbers as an example of `x` has, {count}. "
+                f"Received: image_shape={_validate.shown(image_shape)}"
+            )
+        images = x.reshape(len(x), *sizes)
 
-    def maker(name: str) -> Callable[[int], Array]:
-        _validate.choice("corruptions", name, tuple(CORRUPTIONS))
-        options: dict[str, Any] = {"seed": seed, "clip": clip}
-        return lambda level: corrupt(images, name, level, **options).reshape(x.shape)
+    def maker(name: str) -> Callable[[int], Any]:
+        if not isinstance(given, Mapping):
+            _validate.choice("corruptions", name, tuple(CORRUPTIONS))
+            options: dict[str, Any] = {"seed": seed, "clip": clip}
+            made = functools.partial(corrupt, images, name, **options)
+            return lambda severity: made(severity=severity).reshape(x.shape)
+        own = given[name]
+        if callable(own):
+            return lambda severity: own(x.copy(), severity)
+        if isinstance(own, Mapping) and set(levels) <= set(own):
+            return own.__getitem__
+        received = list(own) if isinstance(own, Mapping) else _validate.shown(own)
+        raise ValueError(
+            "Argument `corruptions` must have functions `(x, severity) -> x`, or dicts "
+            f"from each of the severities {list(levels)} to inputs, as its values. "
+            f"Received: {name!r} with {received}"
+        )
 
     return {name: maker(name) for name in given}
-
-
-def _own(
-    name: str, given: Any, x: Array, levels: Sequence[int]
-) -> Callable[[int], Any]:
-    """Return the function of a user's corruption, or raise a `ValueError`."""
-    if callable(given):
-        return lambda severity: given(x.copy(), severity)
-    if isinstance(given, Mapping) and set(levels) <= set(given):
-        return given.__getitem__
-    received = list(given) if isinstance(given, Mapping) else _validate.shown(given)
-    raise ValueError(
-        "Argument `corruptions` must have functions `(x, severity) -> x`, or dicts "
-        f"from each of the severities {list(levels)} to inputs, as its values. "
-        f"Received: {name!r} with {received}"
-    )
 
 
 def _same_shape(name: str, inputs: Any, x: Array) -> Array:
@@ -234,22 +228,6 @@ def _same_shape(name: str, inputs: Any, x: Array) -> Array:
             "them as `x` is scaled, for example by 1/255."
         )
     return inputs
-
-
-def _as_images(x: Array, image_shape: Any) -> Array:
-    """Return rows of pixels as images, or raise a `ValueError`."""
-    if image_shape is None:
-        return x
-    shape = tuple(image_shape) if isinstance(image_shape, list | tuple) else ()
-    sizes = [_validate.integer("image_shape", size, 1) for size in shape]
-    count = math.prod(x.shape[1:])
-    if len(sizes) not in (2, 3) or math.prod(sizes) != count:
-        raise ValueError(
-            "Argument `image_shape` must be (H, W) or (H, W, C) with as many numbers "
-            f"as an example of `x` has, {count}. "
-            f"Received: image_shape={_validate.shown(image_shape)}"
-        )
-    return x.reshape(len(x), *sizes)
 
 
 def corrupt(
@@ -333,13 +311,9 @@ def _blurred(x: Array, share: float, span: float, rng: np.random.Generator) -> A
 
 
 def _rotated(x: Array, degrees: float, span: float, rng: np.random.Generator) -> Array:
-    result = np.empty_like(x)
-    is_left = rng.random(len(x)) < 0.5
-    options = {"axes": (1, 2), "reshape": False, "order": 1}
-    for chosen, angle in ((is_left, degrees), (~is_left, -degrees)):
-        if chosen.any():
-            result[chosen] = _ndimage().rotate(x[chosen], angle, **options)
-    return result
+    angles = np.where(rng.random(len(x)) < 0.5, degrees, -degrees)
+    rotate = functools.partial(_ndimage().rotate, axes=(0, 1), reshape=False, order=1)
+    return np.stack([rotate(*pair) for pair in zip(x, angles, strict=True)])
 
 
 def _faded(x: Array, share: float, span: float, rng: np.random.Generator) -> Array:
@@ -348,20 +322,15 @@ def _faded(x: Array, share: float, span: float, rng: np.random.Generator) -> Arr
 
 
 def _shifted(x: Array, share: float, span: float, rng: np.random.Generator) -> Array:
-    result = np.empty_like(x)
     direction = rng.integers(4, size=len(x))
-    for place in range(4):
-        chosen = direction == place
-        if chosen.any():
-            axis, sign = 1 + place // 2, 1 - 2 * (place % 2)
-            steps = [0.0] * x.ndim
-            steps[axis] = sign * share * x.shape[axis]
-            result[chosen] = _ndimage().shift(x[chosen], steps, order=1)
-    return result
+    steps = np.zeros((len(x), x.ndim - 1))
+    lengths = share * np.take(x.shape[1:3], direction // 2)
+    steps[np.arange(len(x)), direction // 2] = (1 - 2 * (direction % 2)) * lengths
+    pairs = zip(x, steps, strict=True)
+    return np.stack([_ndimage().shift(*pair, order=1) for pair in pairs])
 
 
 def _ndimage() -> Any:
-    """Return `scipy.ndimage`, or raise an error that tells how to install it."""
     try:
         from scipy import ndimage
     except ImportError as error:

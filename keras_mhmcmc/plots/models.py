@@ -40,10 +40,9 @@ def reliability(
     """Plot reliability diagrams, accuracy against confidence, one for each model.
 
     A dot shows a bin of predictions: their mean confidence and the share of correct
-    ones. Its distance from the diagonal is the calibration gap. The line through the
-    dot is the 95% interval of the share, by Wilson's formula. If it meets the diagonal,
-    the gap may be chance. A dot is hollow if its bin has fewer than 10 predictions.
-    Bars show the share of all predictions in each bin.
+    ones. The line through the dot is the 95% interval of the share, by Wilson's
+    formula. If it meets the diagonal, the gap may be chance. A dot is hollow if its bin
+    has fewer than 10 predictions. Bars show the share of all predictions in each bin.
 
     Args:
         probabilities: dict from names to class probabilities, shape (N, C), or to the
@@ -93,29 +92,22 @@ def _reliability_panel(ax: "Axes", table: metrics.Reliability, colour: str) -> N
         f"accuracy, n < {FEW}": ((table.count > 0) & is_few, "white", 0.8),
     }
     for label, (group, fill, width) in groups.items():
-        confidence, accuracy = table.confidence[group], table.accuracy[group]
-        low, high = _wilson(accuracy, table.count[group])
+        confidence, right = table.confidence[group], table.accuracy[group]
+        z2, count = 1.96**2, table.count[group]  # of Wilson's interval
+        centre = (right + z2 / (2 * count)) / (1 + z2 / count)
+        spread = np.sqrt(right * (1 - right) / count + z2 / (4 * count**2))
+        half = np.sqrt(z2) * spread / (1 + z2 / count)
         interval = "95% interval" if label == "accuracy" else ""  # once in the legend
-        ax.vlines(confidence, low, high, colour, linewidth=width, label=interval)
+        ends = centre - half, centre + half
+        ax.vlines(confidence, *ends, colour, linewidth=width, label=interval)
         # Draw over the frame, where many dots lie, and keep the layout as it is.
         looks: dict[str, Any] = dict(
             color=colour, markerfacecolor=fill, clip_on=False, zorder=3
         )
-        (dots,) = ax.plot(confidence, accuracy, "o", **looks, label=label)
+        (dots,) = ax.plot(confidence, right, "o", **looks, label=label)
         dots.set_in_layout(False)
-    ax.set_xlim(0, 1)
-    ax.set_ylim(0, 1)
+    ax.set(xlim=(0, 1), ylim=(0, 1), aspect="equal")
     ax.set_xticks([0, 0.25, 0.5, 0.75, 1], ["0", "", "0.5", "", "1"])
-    ax.set_aspect("equal")
-
-
-def _wilson(share: Array, count: Array) -> tuple[Array, Array]:
-    """Return the ends of the 95% interval of shares among `count` examples."""
-    z2 = 1.96**2
-    centre = (share + z2 / (2 * count)) / (1 + z2 / count)
-    spread = np.sqrt(share * (1 - share) / count + z2 / (4 * count**2))
-    half = np.sqrt(z2) * spread / (1 + z2 / count)
-    return centre - half, centre + half
 
 
 def predictive(
@@ -127,10 +119,8 @@ def predictive(
 ) -> "Figure":
     """Plot the mean and the 50% and 90% intervals of a prediction, and their causes.
 
-    The upper panel has data, mean and central intervals. The lower panel splits the
-    standard deviation: the noise, which stays with more data, and the difference
-    between members, which shrinks with it. The squares of the two add up to the square
-    of the total.
+    The lower panel splits the standard deviation: the noise, which stays with more
+    data, and the difference between members, which shrinks with it.
 
     Args:
         prediction: result of `mh.predict_distribution` for N examples.
@@ -186,8 +176,7 @@ def predictive(
         line = values[order, target]
         lower.plot(places, line, color=colour, linestyle=dashes, label=name)
     lower.set_ylim(bottom=0.0)
-    lower.set_ylabel("standard deviation")
-    lower.set_xlabel("x")
+    lower.set(xlabel="x", ylabel="standard deviation")
     for panel in (upper, lower):
         above: dict[str, Any] = dict(
             loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=4
@@ -218,11 +207,10 @@ def robustness(table: RobustnessTable, ax: "Axes | None" = None) -> "Axes":
         percent = 100 * table.column(name, "accuracy")
         looks = style.of_line(index) | {"linewidth": 2, "markersize": 6}
         ax.plot(strengths, percent, **looks, label=name)
-    ax.set_title(f"Accuracy under {table.attack} attacks")
-    ax.set_xlabel("strength: largest change of an input, in units of the input")
-    ax.set_ylabel("accuracy (% of the attacked examples)")
-    ax.set_ylim(-2, 102)
-    style.grid(ax)
+    title, ends = f"Accuracy under {table.attack} attacks", (-2, 102)
+    unit = "strength: largest change of an input, in units of the input"
+    accuracies = "accuracy (% of the attacked examples)"
+    style.frame(ax, unit, accuracies, title=title, ylim=ends)
     ax.legend(title="each model is attacked separately", frameon=False)
     return ax
 
@@ -261,10 +249,7 @@ def shift(table: ShiftTable, axes: Any = None) -> "Figure":
             ax.fill_between(severities, low, high, color=color, alpha=0.1, lw=0)
             looks = style.of_line(index) | {"linewidth": 2, "markersize": 5}
             ax.plot(severities, scale * table.column(model, name), **looks, label=model)
-        ax.set_xlabel("severity")
-        ax.set_ylabel(_LABELS[name])
-        ax.set_xticks(severities)
-        style.grid(ax)
+        style.frame(ax, "severity", _LABELS[name], xticks=severities)
     panels[0].legend(frameon=False)
     title = f"mean, best and worst of {len(kinds)} corruptions"
     panels[1].set_title(title, fontsize=10)
@@ -306,7 +291,20 @@ def adversarial_grid(
     >>> figure.axes[1].get_xlabel()
     '✗ 1 (80%)'
     """
-    pictures = _images(images)
+    pictures = _validate.array("Argument `images`", images)
+    if pictures.ndim == 5 and pictures.shape[-1] == 1:
+        pictures = pictures[..., 0]
+    is_colour = pictures.ndim == 5 and pictures.shape[-1] == 3
+    if pictures.size == 0 or not (pictures.ndim == 4 or is_colour):
+        raise ValueError(
+            "Argument `images` must have the shape (R, E, H, W), (R, E, H, W, 1) or "
+            f"(R, E, H, W, 3), with no length of 0. Received: shape {pictures.shape}"
+        )
+    if not (pictures.min() >= 0.0 and pictures.max() <= 1.0):
+        raise ValueError(
+            "Argument `images` must lie in [0, 1]. Divide uint8 images by 255. "
+            f"Received: values from {pictures.min():g} to {pictures.max():g}"
+        )
     rows, columns = shape = pictures.shape[:2]
     strengths = _validate.array("Argument `epsilons`", epsilons)
     are_finite = np.all((strengths >= 0) & (strengths < np.inf))
@@ -356,22 +354,3 @@ def _image_panel(ax: "Axes", image: Array, probabilities: Array, label: int) -> 
     for spine in ax.spines.values():
         spine.set_color(frame)
         spine.set_linewidth(width)
-
-
-def _images(images: npt.ArrayLike) -> Array:
-    """Return float images of shape (R, E, H, W) or (R, E, H, W, 3), or raise."""
-    array = _validate.array("Argument `images`", images)
-    if array.ndim == 5 and array.shape[-1] == 1:
-        array = array[..., 0]
-    is_colour = array.ndim == 5 and array.shape[-1] == 3
-    if array.size == 0 or not (array.ndim == 4 or is_colour):
-        raise ValueError(
-            "Argument `images` must have the shape (rows, examples, height, width), or "
-            f"one with a last axis of 1 or 3. Received: shape {array.shape}"
-        )
-    if not (array.min() >= 0.0 and array.max() <= 1.0):
-        raise ValueError(
-            "Argument `images` must lie in [0, 1]. Divide uint8 images by 255. "
-            f"Received: values from {array.min():g} to {array.max():g}"
-        )
-    return array

@@ -47,8 +47,7 @@ def energy(
     The first panel has the energies along the run. The second panel, for a contour
     sampler, has a bar for each subregion of the energy: the share of the steps that the
     run spent there. A line has the logarithm of theta, the learned mass. The wider the
-    bars spread, the better the sampler moves between low and high energies. The first
-    and the last bar stand for all energies below and above the partition.
+    bars spread, the better the sampler moves between low and high energies.
 
     Args:
         run: `mh.PosteriorSamples`, `mh.Draws`, or energies U in nats of shape (draws,)
@@ -91,10 +90,9 @@ def energy(
         looks: dict[str, Any] = {"marker": "." if len(chain) < 100 else None}
         looks |= {"color": style.colour(index), "linewidth": 0.8}
         ax.plot(steps[index], chain, **looks)
-    ax.set_title("Energies along the run" + _chains(len(energies)))
-    ax.set_xlabel(unit)
-    ax.set_ylabel("energy U in nats")
-    style.grid(ax)
+    chains = f", {len(energies)} chains" if len(energies) > 1 else ""
+    title = "Energies along the run" + chains
+    style.frame(ax, unit, "energy U in nats", title=title)
     if regions is not None:
         _regions_panel(panels[1], *regions)
     return figure
@@ -139,11 +137,13 @@ def _regions_panel(
     centres = low + gap * (np.arange(len(visits)) - 0.5)
     percent = 100 * visits / visits.sum()
     bars = ax.bar(centres, percent, gap, color=style.GREY, edgecolor="white")
-    ax.set_xlim(centres[seen[0]] - gap, centres[seen[-1]] + gap)
-    ax.set_xlabel("energy U in nats; outermost bars may stand for all beyond")
-    ax.set_ylabel("visits (% of the steps)")
-    title = f"Visits and mass of subregions of {gap:.3g} nats"
-    ax.set_title(title + _chains(len(masses)))
+    chains = f", {len(masses)} chains" if len(masses) > 1 else ""
+    ax.set(
+        xlim=(centres[seen[0]] - gap, centres[seen[-1]] + gap),
+        xlabel="energy U in nats; outermost bars may stand for all beyond",
+        ylabel="visits (% of the steps)",
+        title=f"Visits and mass of subregions of {gap:.3g} nats" + chains,
+    )
     colour, density = style.COLOURS[0], ax.twinx()
     with np.errstate(divide="ignore"):  # a mass may underflow
         logs = np.log(masses[:, shown])
@@ -152,10 +152,6 @@ def _regions_panel(
     density.tick_params(axis="y", colors=colour)
     labels = ["visits", r"log $\theta$"]
     density.legend([bars, lines[0]], labels, frameon=False, fontsize="small")
-
-
-def _chains(count: int) -> str:
-    return f", {count} chains" if count > 1 else ""
 
 
 def acceptance(
@@ -211,17 +207,13 @@ def acceptance(
     for index, (name, label) in enumerate(SHARES.items()):
         if name in values:
             _lines(panels[0], epochs, 100 * values[name], index, label)
-    panels[0].set_ylim(-2, 102)
-    panels[0].set_ylabel("accepted proposals (%)")
-    panels[0].set_title("Accepted proposals")
+    options: dict[str, Any] = {"title": "Accepted proposals", "ylim": (-2, 102)}
+    style.frame(panels[0], "epoch", "accepted proposals (%)", **options)
     style.legend_below(panels[0])
     if count == 2:
         _lines(panels[1], epochs, values["beta"], 0, None)
-        panels[1].set_ylabel("beta (factor)")
-        panels[1].set_title("Beta: noise of backward moves\nover that of forward moves")
-    for ax in panels:
-        ax.set_xlabel("epoch")
-        style.grid(ax)
+        title = "Beta: noise of backward moves\nover that of forward moves"
+        style.frame(panels[1], "epoch", "beta (factor)", title=title)
     return figure
 
 
@@ -291,12 +283,10 @@ def inclusion(
         label = f"{name}: {included:,} of {count:,} ({included / count:.1%})"
         ax.plot(np.arange(1, count + 1), values, **looks, label=label)
     ax.axhline(0.5, color="0.5", linewidth=0.8, linestyle=":")
-    ax.set_xscale("log")
-    ax.set_ylim(-0.02, 1.02)
-    ax.set_xlabel("rank of the weight in its kernel, the most probable first")
-    ax.set_ylabel("inclusion probability")
-    ax.set_title("Inclusion probabilities of the weights")
-    style.grid(ax)
+    title, ends = "Inclusion probabilities of the weights", (-0.02, 1.02)
+    ranks = "rank of the weight in its kernel, the most probable first"
+    options: dict[str, Any] = {"title": title, "ylim": ends, "xscale": "log"}
+    style.frame(ax, ranks, "inclusion probability", **options)
     ax.legend(title="kernel: weights above 1/2", frameon=False, fontsize="small")
     return ax
 
@@ -349,41 +339,39 @@ def contours(
     dots = None if draws is None else _positions(draws)
     sides = _sides(extent, dots)
     ax = style.one_axes(ax)
+    function = log_density
+    if not callable(log_density):
+        function = getattr(log_density, "log_density", None)
+    if function is None:
+        raise ValueError(
+            "Argument `log_density` must be a function of a position, or an object "
+            "with the method `log_density`. "
+            f"Received: log_density={_validate.shown(log_density)}"
+        )
     grid = [np.linspace(low, high, points) for low, high in sides]
-    values = _on_grid(_function(log_density), grid) / temperature
+    values = _on_grid(function, grid) / temperature
     if dots is not None:
         dots = dots[:: max(-(-len(dots) // max_draws), 1)]
         looks: dict[str, Any] = dict(
             color=color or style.COLOURS[4], markersize=3, alpha=0.6
         )
         ax.plot(*dots.T, ".", **looks, label=f"{len(dots):,} draws")
-    levels = _levels(values)
+    falling = np.sort(values, axis=None)[::-1]
+    mass = np.cumsum(np.exp(falling - falling[0]))
+    places = np.searchsorted(mass, np.array(MASSES) * mass[-1])
+    heights = falling[np.minimum(places, falling.size - 1)].tolist()
+    # A target narrower than a grid cell has several shares at one level; one is kept.
+    levels = {x: f"{share:.0%}" for x, share in zip(heights, MASSES, strict=True)}
     black: dict[str, Any] = {"colors": "black", "linestyles": "solid"}
     drawn = ax.contour(*grid, values.T, list(levels), linewidths=0.9, **black)
     ax.clabel(drawn, fmt=levels, fontsize=8)
     label = "lines enclose these shares of the target"
     ax.plot([], [], color="black", linewidth=0.9, label=label)
-    ax.set_xlim(*sides[0])
-    ax.set_ylim(*sides[1])
-    ax.set_xlabel("first coordinate")
-    ax.set_ylabel("second coordinate")
-    ax.set_title("Draws and the target" if draws is not None else "The target")
+    title = "Draws and the target" if draws is not None else "The target"
+    ax.set(xlim=sides[0], ylim=sides[1], title=title)
+    ax.set(xlabel="first coordinate", ylabel="second coordinate")
     style.legend_below(ax, columns=2)
     return ax
-
-
-def _function(log_density: Any) -> Callable[[Tensor], Tensor]:
-    if callable(log_density):
-        return log_density
-    try:
-        function: Callable[[Tensor], Tensor] = log_density.log_density
-    except AttributeError as error:
-        raise ValueError(
-            "Argument `log_density` must be a function of a position, or an object "
-            "with the method `log_density`. "
-            f"Received: log_density={_validate.shown(log_density)}"
-        ) from error
-    return function
 
 
 def _positions(draws: Any) -> Array:
@@ -444,13 +432,3 @@ def _on_grid(function: Callable[[Tensor], Tensor], grid: list[Array]) -> Array:
             f"{values.size} points"
         )
     return values
-
-
-def _levels(values: Array) -> dict[float, str]:
-    """Return the log densities whose contours enclose `MASSES`, and these as text."""
-    falling = np.sort(values, axis=None)[::-1]
-    mass = np.cumsum(np.exp(falling - falling[0]))
-    places = np.searchsorted(mass, np.array(MASSES) * mass[-1])
-    levels = falling[np.minimum(places, falling.size - 1)].tolist()
-    # A target narrower than a grid cell has several shares at one level; one is kept.
-    return {level: f"{share:.0%}" for level, share in zip(levels, MASSES, strict=True)}

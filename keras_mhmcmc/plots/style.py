@@ -22,18 +22,15 @@ GREY = "0.82"
 
 
 def colour(index: int) -> str:
-    """Return the colour of a line or a chain."""
     return COLOURS[index % len(COLOURS)]
 
 
 def of_line(index: int) -> dict[str, Any]:
-    """Return the colour, dashes and marker of a line."""
     dashes, marker = DASHES[index % len(DASHES)], MARKERS[index % len(MARKERS)]
     return {"color": colour(index), "linestyle": dashes, "marker": marker}
 
 
 def import_pyplot() -> Any:
-    """Return `matplotlib.pyplot`, or raise an error that tells how to install it."""
     try:
         from matplotlib import pyplot
     except ImportError as error:
@@ -44,7 +41,6 @@ def import_pyplot() -> Any:
 
 
 def one_axes(ax: "Axes | None") -> "Axes":
-    """Return `ax`, or the `Axes` of a new figure if it is None."""
     pyplot = import_pyplot()
     if ax is not None:
         return _checked_axes("ax", ax)
@@ -55,16 +51,9 @@ def one_axes(ax: "Axes | None") -> "Axes":
 def many_axes(
     axes: Any, shape: tuple[int, int], size: tuple[float, float], **options: Any
 ) -> "tuple[Figure, Array]":
-    """Return a figure and an array of `Axes`, the given ones or those of a new figure.
-
-    Args:
-        axes: `shape[0] * shape[1]` matplotlib `Axes`, or None for a new figure.
-        shape: numbers of rows and columns.
-        size: width and height of a panel of the new figure, in inches.
-        options: as for `pyplot.subplots`.
-    """
+    """Return a figure and its `Axes`, the given ones or those of a new figure."""
     pyplot = import_pyplot()
-    rows, columns = shape
+    rows, columns = shape  # of panels of a size in inches
     if axes is None:
         options["figsize"] = (size[0] * columns + 0.6, size[1] * rows + 0.6)
         options |= {"squeeze": False, "layout": "constrained"}
@@ -87,8 +76,9 @@ def legend_below(ax: "Axes", columns: int = 1) -> None:
     ax.legend(ncols=columns, frameon=False, fontsize="small", **below)
 
 
-def grid(ax: "Axes") -> None:
-    """Draw thin grey lines at the ticks."""
+def frame(ax: "Axes", x: str, y: str, **options: Any) -> None:
+    """Name the axes, with options of `Axes.set`, and draw thin lines at the ticks."""
+    ax.set(xlabel=x, ylabel=y, **options)
     ax.grid(color=GREY, linewidth=0.6)
 
 

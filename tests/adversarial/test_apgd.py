@@ -7,8 +7,8 @@ from keras import ops
 from keras_mhmcmc import Classifier
 from keras_mhmcmc import Ensemble
 from keras_mhmcmc.adversarial import apgd
-from keras_mhmcmc.adversarial import balls
 from keras_mhmcmc.adversarial import fgsm
+from keras_mhmcmc.adversarial import objective
 from keras_mhmcmc.adversarial import pgd
 from keras_mhmcmc.adversarial import robustness_curve
 from keras_mhmcmc.adversarial.gradient_attacks import intervals
@@ -78,11 +78,11 @@ def test_the_nearest_point_of_the_ball_within_the_limits(features, epsilon):
     x, moved = x.astype("float32"), moved.astype("float32")
     numbers = (np.float32(number) for number in (epsilon, 0.0, 1.0))
     given = [ops.convert_to_tensor(one) for one in (moved, x, *numbers)]
-    found = ops.convert_to_numpy(balls.nearest(*given, "l2"))
+    found = ops.convert_to_numpy(objective.nearest(*given, "l2"))
     pairs = zip(moved.astype("float64"), x.astype("float64"), strict=True)
     exact = [auto_pgd.project(*pair, epsilon, "l2", 0.0, 1.0) for pair in pairs]
     np.testing.assert_allclose(found, exact, atol=1e-6)
-    clipped = ops.convert_to_numpy(balls.project(*given, "l2"))
+    clipped = ops.convert_to_numpy(objective.project(*given, "l2"))
     assert features == 1 or np.abs(found - clipped).max() > 1e-3
 
 

@@ -10,7 +10,7 @@ from keras import ops
 import keras_mhmcmc as mh
 from keras_mhmcmc.adversarial import art_classifier
 from keras_mhmcmc.adversarial import art_estimator
-from keras_mhmcmc.adversarial import balls
+from keras_mhmcmc.adversarial import objective
 from tests.support.attack_tools import linear
 from tests.support.attack_tools import linear_case
 from tests.support.attack_tools import softmax
@@ -166,7 +166,7 @@ def test_auto_pgd_agrees_with_that_of_art(cases, network, norm, order, epsilon, 
         if seed is not None:
             options["seed"] = seed
             rng = np.random.default_rng(seed)
-            start = balls.random_start(rng, x, epsilon, clip, norm)
+            start = objective.random_start(rng, x, epsilon, clip, norm)
         change = (start - x)[right].reshape(right.sum(), -1)
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(art_apgd, "random_sphere", lambda *_, change=change: change)

@@ -13,7 +13,7 @@ from keras_mhmcmc import MCDropout
 from keras_mhmcmc import TemperatureScaled
 from keras_mhmcmc.adversarial import RobustnessTable
 from keras_mhmcmc.adversarial import apgd
-from keras_mhmcmc.adversarial import doubts
+from keras_mhmcmc.adversarial import curve
 from keras_mhmcmc.adversarial import fgsm
 from keras_mhmcmc.adversarial import pgd
 from keras_mhmcmc.adversarial import robustness_curve
@@ -179,19 +179,19 @@ def share(count, size=200):
 
 
 def trial(epsilon, right=200, misled=()):
-    return doubts.Trial(epsilon, share(right), np.array(misled))
+    return curve.Trial(epsilon, share(right), np.array(misled))
 
 
 def test_chance():
     """50 of 200 labels are the most frequent one; 66 are above chance, at 0.7%."""
     labels = np.arange(200) % 4
     for right, warns in ((0, False), (50, False), (65, False), (66, True), (200, True)):
-        found = doubts.above_chance([trial(0.1), trial(0.5, right)], labels, 0.5)
+        found = curve.above_chance([trial(0.1), trial(0.5, right)], labels, 0.5)
         assert (found is not None) == warns, right
-    text = doubts.above_chance([trial(0.5, 66)], labels, 0.5)
+    text = curve.above_chance([trial(0.5, 66)], labels, 0.5)
     assert "accuracy is 0.330" in text
-    assert doubts.above_chance([trial(0.49, 200)], labels, 0.5) is None
-    assert doubts.above_chance([trial(0.5, 200)], 0 * labels, 0.5) is None
+    assert curve.above_chance([trial(0.49, 200)], labels, 0.5) is None
+    assert curve.above_chance([trial(0.5, 200)], 0 * labels, 0.5) is None
 
 
 def test_black_box():
@@ -200,10 +200,10 @@ def test_black_box():
     for count, warns in ((0, False), (2, False), (3, True)):
         trials.append(trial(0.1 + count, 200, [none, share(count)]))
         for attacks in ((FGSM, SQUARE), (PGD, SQUARE)):
-            found = doubts.black_box(attacks, trials)
+            found = curve.black_box(attacks, trials)
             assert (found is not None) == warns
-        assert doubts.black_box((SQUARE, FGSM), trials) is None
-        assert doubts.black_box((SQUARE, SQUARE), trials) is None
+        assert curve.black_box((SQUARE, FGSM), trials) is None
+        assert curve.black_box((SQUARE, SQUARE), trials) is None
     assert "at strength 3.1 Square misleads 3 of 200" in found
 
 
@@ -215,10 +215,10 @@ def test_rising():
         (157, 150, False),
     ):
         trials = [trial(0.2, after), trial(0.0, 100), trial(0.1, before)]
-        found = doubts.rising(trials)
+        found = curve.rising(trials)
         assert (found is not None) == warns, (before, after)
     trials = [trial(0.05), trial(0.1, 150), trial(0.2, 160), trial(0.3, 190)]
-    text = doubts.rising(trials)
+    text = curve.rising(trials)
     assert "from 0.750 at strength 0.1 to 0.950 at 0.3" in text
 
 
@@ -226,11 +226,11 @@ def test_one_step():
     """FGSM misleads six or seven examples more than PGD, and PGD no other."""
     for one, many, warns in ((56, 50, False), (57, 50, True), (50, 57, False)):
         trials = [trial(0.1, 200, [share(many), share(one)])]
-        found = doubts.weaker_than_one_step((PGD, FGSM), trials)
+        found = curve.weaker_than_one_step((PGD, FGSM), trials)
         assert (found is not None) == warns, (one, many)
-        assert doubts.weaker_than_one_step((SQUARE, FGSM), trials) is None
+        assert curve.weaker_than_one_step((SQUARE, FGSM), trials) is None
     trials = [trial(0.1, 200, [share(0), share(200)])]
-    text = doubts.weaker_than_one_step((PGD, FGSM), trials)
+    text = curve.weaker_than_one_step((PGD, FGSM), trials)
     assert "FGSM misleads 200 of 200 examples, and PGD only 0" in text
 
 
@@ -238,9 +238,9 @@ def test_tail():
     stats = pytest.importorskip("scipy.stats")
     for count, size, p in ((0, 5, 0.3), (3, 9, 0.5), (9, 9, 0.1), (120, 1000, 0.1)):
         exact = stats.binom.sf(count - 1, size, p)
-        assert doubts.tail(count, size, p) == pytest.approx(exact, rel=1e-9)
-    assert doubts.tail(10, 9, 0.5) == 0.0
-    assert doubts.tail(9, 9, 1.0) == 1.0
+        assert curve.tail(count, size, p) == pytest.approx(exact, rel=1e-9)
+    assert curve.tail(10, 9, 0.5) == 0.0
+    assert curve.tail(9, 9, 1.0) == 1.0
 
 
 def threshold():
@@ -284,7 +284,7 @@ def test_twice_the_steps():
         (56, 50, False),
         (57, 50, True),
     ):
-        found = doubts.twice_the_steps("PGD", 0.1, share(once), share(twice))
+        found = curve.twice_the_steps("PGD", 0.1, share(once), share(twice))
         assert (found is not None) == warns, (once, twice)
         assert found is None or ("too few steps" in found) == (twice > once)
     options = {"step_size": 0.05, "norm": "l2", "random_start": False}
@@ -305,12 +305,12 @@ def test_grey_inputs():
     """In an L2 ball, grey is as far as half the range times the root of the numbers."""
     norms = [known("attack", "pgd", {"norm": norm}) for norm in ("linf", "l2")]
     far = 0.5 * 13**0.5
-    assert doubts.grey_strength(norms[:1], (13,), (0.0, 1.0)) == 0.5
-    assert doubts.grey_strength(norms[1:], (13,), (0.0, 1.0)) == far
-    assert doubts.grey_strength(norms, (13,), (-1.0, 3.0)) == 2.0
-    assert doubts.grey_strength(norms, (13,), None) == np.inf
+    assert curve.grey_strength(norms[:1], (13,), (0.0, 1.0)) == 0.5
+    assert curve.grey_strength(norms[1:], (13,), (0.0, 1.0)) == far
+    assert curve.grey_strength(norms, (13,), (-1.0, 3.0)) == 2.0
+    assert curve.grey_strength(norms, (13,), None) == np.inf
     own = [known("attack", lambda *_, **__: None, {})]
-    assert doubts.grey_strength(own, (13,), (0.0, 1.0)) == np.inf
+    assert curve.grey_strength(own, (13,), (0.0, 1.0)) == np.inf
 
 
 def test_what_is_known():

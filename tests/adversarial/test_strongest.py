@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 
 from keras_mhmcmc import Classifier
-from keras_mhmcmc.adversarial import TransferTable
 from keras_mhmcmc.adversarial import apgd
 from keras_mhmcmc.adversarial import pgd
 from keras_mhmcmc.adversarial import robustness_curve
@@ -205,8 +204,6 @@ class TestTransfer:
         assert frame.to_dict("records") == table.rows and len(frame) == 4
         with pytest.raises(ValueError, match="`name` must be one of 'accuracy', 'nll'"):
             table.matrix("source")
-        with pytest.raises(ValueError, match="one dict for each pair of a source"):
-            TransferTable(table.rows[:3])
 
     @pytest.mark.parametrize(
         "options, text",

@@ -8,7 +8,6 @@ import pytest
 
 import keras_mhmcmc as mh
 from keras_mhmcmc.baselines import head as heads
-from keras_mhmcmc.baselines import head_posterior
 from keras_mhmcmc.baselines import last_layer
 from keras_mhmcmc.sampling import loop
 from tests.support.example_tools import load
@@ -45,7 +44,7 @@ def coordinates(model, x=X, y=Y):
     prior = PRIOR if head.layer.use_bias else mh.priors.Gaussian(0.7)
     tau = head.precisions(prior.bind(head.variables).precisions)
     labels = heads.checked_labels(model, head, "")
-    return head, tau, head_posterior.whitened(head, tau, labels)
+    return head, tau, heads.whitened(head, tau, labels)
 
 
 def log_likelihoods(logits, y):
@@ -95,7 +94,7 @@ def test_the_weights_of_widths_predict_best():
     scores = np.full((4, 20), np.log(1e-3))
     scores[1], scores[2] = right, right
     scores[1, :5], scores[2, 5:] = wrong, wrong
-    weights = head_posterior.stacked(scores)
+    weights = heads.stacked(scores)
     grid = np.linspace(0.0, 1.0, 10_001)
     total = 15 * np.log(0.1 + 0.8 * grid) + 5 * np.log(0.9 - 0.8 * grid)
     expected = grid[total.argmax()]
@@ -104,7 +103,7 @@ def test_the_weights_of_widths_predict_best():
 
 def test_members_of_several_widths_have_their_weights(monkeypatch):
     monkeypatch.setattr(
-        head_posterior, "stacked", lambda _: np.array([0.0, 0.75, 0.0, 0.0, 0.25, 0.0])
+        heads, "stacked", lambda _: np.array([0.0, 0.75, 0.0, 0.0, 0.25, 0.0])
     )
     ensemble, found = quietly(network(), X, Y, **QUICK | {"prior": "auto"})
     assert found["prior_scales"] == {0.5: 0.75, 4.0: 0.25}
@@ -122,15 +121,15 @@ def test_a_handful_of_labels_gives_widths(labels):
     x = np.random.default_rng(0).normal(size=(len(y), 4))
     model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(3)])
     head = heads.head_of(model, x, 64, y)
-    parts = head_posterior.of_prior(head, "auto", y, 0, True)
+    parts = heads.of_prior(head, "auto", y, 0, True)
     assert sum(weight for _, weight in parts) == pytest.approx(1.0)
     assert all(np.isfinite(tau).all() for tau, _ in parts)
 
 
 def test_large_layers_take_one_width(monkeypatch):
-    monkeypatch.setattr(head_posterior, "_MOST_PRODUCTS", 10)
+    monkeypatch.setattr(heads, "_MOST_PRODUCTS", 10)
     head, *_ = coordinates(network())
-    assert len(head_posterior.of_prior(head, "auto", Y, 0, True)) == 1
+    assert len(heads.of_prior(head, "auto", Y, 0, True)) == 1
 
 
 def test_wide_features_choose_as_their_span_does():
@@ -144,7 +143,7 @@ def test_wide_features_choose_as_their_span_does():
             [keras.Input(phi.shape[1:]), keras.layers.Dense(3, use_bias=False)]
         )
         head = heads.head_of(model, phi, 64, y)
-        found.append(head_posterior.left_out_scores(phi, head, y, 0, False))
+        found.append(heads.left_out_scores(phi, head, y, 0, False))
     np.testing.assert_allclose(*found, atol=0.02)  # the mode is found within 1e-2
 
 
@@ -332,7 +331,7 @@ def test_the_mode_does_not_depend_on_the_trained_weights(scale):
 
 
 def test_a_mode_that_is_not_found_is_told(monkeypatch):
-    monkeypatch.setattr(head_posterior, "_MOST_STEPS", 2)
+    monkeypatch.setattr(heads, "_MOST_STEPS", 2)
     with pytest.warns(UserWarning, match="was not found in 2 steps"):
         coordinates(network())
 

@@ -8,7 +8,6 @@ import pytest
 
 import keras_mhmcmc as mh
 from keras_mhmcmc.baselines import head as heads
-from keras_mhmcmc.baselines import head_posterior
 from keras_mhmcmc.baselines import last_layer
 from tests.support.models import numpy
 
@@ -62,8 +61,8 @@ def draws_of_short_runs(classes=1):
     layer = keras.layers.Dense(classes, use_bias=False)
     head = heads.head_of(keras.Sequential([keras.Input((2,)), layer]), X, 64, Y)
     tau = np.full((2, classes), classes * SCALE**-2.0)
-    posterior = head_posterior.whitened(head, tau, Y)
-    runs = head_posterior._short_run(posterior, Y, np.random.default_rng(0))
+    posterior = heads.whitened(head, tau, Y)
+    runs = heads._short_run(posterior, Y, np.random.default_rng(0))
     found = np.concatenate(list(runs))
     return found[..., -1] - (found[..., 0] if classes == 2 else 0.0)
 
@@ -86,14 +85,14 @@ def test_two_weights_have_the_moments_of_the_grid():
 
 @pytest.mark.parametrize("classes", [1, 2])
 def test_short_runs_have_the_moments_of_the_grid(monkeypatch, classes):
-    monkeypatch.setattr(head_posterior, "_CHAINS", CHAINS)
+    monkeypatch.setattr(heads, "_CHAINS", CHAINS)
     assert_law(lambda: draws_of_short_runs(classes))
-    real = head_posterior._energy
+    real = heads._energy
 
     def free(logits, targets, tau, w):
         return real(logits, targets, 0.0 * tau, w)
 
-    monkeypatch.setattr(head_posterior, "_energy", free)
+    monkeypatch.setattr(heads, "_energy", free)
     with pytest.raises(AssertionError):  # the test sees a prior that is forgotten
         assert_law(lambda: draws_of_short_runs(classes))
 
@@ -107,7 +106,7 @@ def with_a_prior_around_the_mode(monkeypatch):
 
     def log_prior(posterior):
         centred = {"mode": 0.0 * posterior.mode}
-        return real(head_posterior.WhitenedHead(**{**vars(posterior), **centred}))
+        return real(heads.WhitenedHead(**{**vars(posterior), **centred}))
 
     monkeypatch.setattr(last_layer, "_log_prior", log_prior)
 

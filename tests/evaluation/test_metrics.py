@@ -242,7 +242,7 @@ TWO = [[0.5, 0.5], [0.2, 0.8]]
         ([-3.0, 0.5], [0, 1], "Apply a softmax"),
         (TWO, [0, 2], r"`labels` must be integers in \[0, 2\).*Received: 2 at"),
         (TWO, [[1, 1], [0, 1]], "`labels` must be one-hot"),
-        (TWO, [[1, 0, 0], [0, 1, 0]], "`labels` must have the shape"),
+        (TWO, [[1, 0, 0], [0, 1, 0]], "`labels` must have one label"),
     ],
 )
 def test_bad_input(probabilities, labels, message):

@@ -65,7 +65,7 @@ class TestMixture:
         rng = np.random.default_rng(0)
         means, weights = rng.normal(size=(30, 7)), rng.uniform(size=30)
         at_once = NormalMixture(means, 0.1, weights).quantile(0.3)
-        module = "keras_mhmcmc.evaluation.metrics.regression._BLOCK"
+        module = "keras_mhmcmc.evaluation.mixture._BLOCK"
         monkeypatch.setattr(module, 16)
         in_blocks = NormalMixture(means, 0.1, weights).quantile(0.3)
         np.testing.assert_allclose(in_blocks, at_once, atol=1e-12)

@@ -1,5 +1,6 @@
 """`PredictiveMixture`: the predictive distribution of a regression, and its scores."""
 
+import functools
 import math
 from collections.abc import Callable
 from typing import NamedTuple
@@ -92,7 +93,7 @@ class PredictiveMixture:
 
         For a calibrated density it is uniform on [0, 1].
         """
-        return self._map(self._below, self._targets(y))
+        return self._map(_below, self._targets(y))
 
     def log_prob(self, y: npt.ArrayLike) -> Array:
         """Return each example's log density (N,), or log probability of its counts.
@@ -100,11 +101,9 @@ class PredictiveMixture:
         The targets of an example are independent given the member, not in the mixture.
         So their logarithms are summed within each member, before members are averaged.
         """
-        with np.errstate(divide="ignore"):  # a weight of 0
-            log_weights = np.log(self.weights)[:, None]
 
-        def joint(law: _laws.Law, y: Array) -> Array:
-            logs = np.sum(law.log_prob(y), axis=2) + log_weights
+        def joint(law: _laws.Law, weights: Array, y: Array) -> Array:
+            logs = np.sum(law.log_prob(y), axis=2) + np.log(weights)[:, None]
             return np.logaddexp.reduce(logs, axis=0)
 
         return self._map(joint, self._targets(y))
@@ -121,9 +120,9 @@ class PredictiveMixture:
         probability score for circular variables", for mixtures of normals.
         """
 
-        def score(law: _laws.Law, y: Array) -> Array:
-            away = np.tensordot(self.weights, law.distance(y), axes=1)
-            return away - _half_distance(law, self.weights)
+        def score(law: _laws.Law, weights: Array, y: Array) -> Array:
+            away = np.tensordot(weights, law.distance(y), axes=1)
+            return away - _half_distance(law, weights)
 
         return self._map(score, self._targets(y))
 
@@ -134,7 +133,7 @@ class PredictiveMixture:
         least this probability up to it.
         """
         q = _validate.number("q", q, LEVEL)
-        return self._map(lambda law: _quantile(law, self.weights, q))
+        return self._map(functools.partial(_quantile, q=q))
 
     def interval(self, level: float = 0.9) -> tuple[Array, Array]:
         """Return `(low, high)`, the ends (N, D) of the central interval of each target.
@@ -217,32 +216,28 @@ class PredictiveMixture:
         return y
 
     def _central(self, y: Array) -> Array:
-        """Return the level of the central interval that ends at each target.
-
-        The level of a count is drawn from those that its probability takes up, so that
-        it is uniform for a calibrated prediction.
-        """
-        below = self._map(self._below, y)
-        if self.law.is_count:
+        """Return the level of the central interval that ends at each target."""
+        below = self._map(_below, y)
+        if self.law.is_count:  # drawn from the levels that its probability takes up
             share = np.random.default_rng(0).uniform(size=y.shape)
-            below -= share * (below - self._map(self._below, y - 1.0))
+            below -= share * (below - self._map(_below, y - 1.0))
         return 2.0 * np.abs(below - 0.5)
 
     def _map(self, function: Callable[..., Array], *arrays: Array) -> Array:
-        """Return `function(law, *arrays)`, computed for some examples at a time."""
-        count = self.means.shape[1]
+        """Return `function(law, weights, *arrays)`, for some examples at a time."""
+        is_kept = self.weights > 0.0
+        law, weights, count = self.law, self.weights, self.means.shape[1]
+        if not np.all(is_kept):
+            law, weights = law.members(is_kept), weights[is_kept]
         numbers = max(1, np.size(self.law.variance) // count)
         size = max(1, _BLOCK // numbers)
         parts = [slice(start, start + size) for start in range(0, count, size)]
         return np.concatenate(
             [
-                function(self.law.examples(part), *(array[part] for array in arrays))
+                function(law.examples(part), weights, *(a[part] for a in arrays))
                 for part in parts
             ]
         )
-
-    def _below(self, law: _laws.Law, y: Array) -> Array:
-        return _below(law, self.weights, y)
 
 
 class NormalMixture(PredictiveMixture):
@@ -290,7 +285,6 @@ def _below(law: _laws.Law, weights: Array, y: Array) -> Array:
 
 def _quantile(law: _laws.Law, weights: Array, q: float) -> Array:
     """Return the smallest values with a probability of at least `q` up to them."""
-    law, weights = law.members(weights > 0.0), weights[weights > 0.0]
     # The quantile of a mixture lies between those of its members.
     ends = law.bracket(q)
     low, high = np.min(ends[0], axis=0), np.max(ends[1], axis=0)
@@ -323,7 +317,6 @@ def _quantile(law: _laws.Law, weights: Array, q: float) -> Array:
 
 def _half_distance(law: _laws.Law, weights: Array) -> Array:
     """Return E|X - X'| / 2 of two independent draws, the integral of F (1 - F)."""
-    law, weights = law.members(weights > 0.0), weights[weights > 0.0]
     if law.is_count:
         return _sum_of_counts(law, weights)
     normals = law.normals()

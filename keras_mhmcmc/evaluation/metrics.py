@@ -1,4 +1,13 @@
-"""Accuracy, scores, calibration, ranking and uncertainty of class probabilities."""
+"""Quality of predictions: accuracy, scores, calibration, uncertainty.
+
+The functions compute in float64 with NumPy. `probabilities` have the shape (N, C) for
+N examples and C classes. The shapes (N,) and (N, 1) stand for the probability of class
+1 of two classes. `labels` are integers of shape (N,) or (N, 1), or one-hot rows of
+shape (N, C).
+
+A regression has a `PredictiveMixture` as its prediction. `mh.predict_distribution`
+makes it from a model.
+"""
 
 from typing import NamedTuple
 
@@ -8,6 +17,32 @@ import numpy.typing as npt
 from keras_mhmcmc import _validate
 from keras_mhmcmc._types import Array
 from keras_mhmcmc.evaluation import checks
+from keras_mhmcmc.evaluation.mixture import IntervalCalibration
+from keras_mhmcmc.evaluation.mixture import NormalMixture
+from keras_mhmcmc.evaluation.mixture import PredictiveMixture
+
+__all__ = [
+    "IntervalCalibration",
+    "NormalMixture",
+    "PredictiveMixture",
+    "Reliability",
+    "accuracy",
+    "adaptive_ece",
+    "aupr",
+    "aurc",
+    "auroc",
+    "brier",
+    "classwise_ece",
+    "ece",
+    "mutual_information",
+    "nll",
+    "predictive_entropy",
+    "reliability",
+]
+
+
+def __dir__() -> list[str]:
+    return __all__
 
 
 def accuracy(probabilities: npt.ArrayLike, labels: npt.ArrayLike) -> float:

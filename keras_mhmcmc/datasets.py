@@ -1,4 +1,4 @@
-"""`load`: every data set by its name, in one format.
+"""Data sets as NumPy arrays, for examples and tests.
 
 Images come from scikit-learn, from files, or from tensorflow-datasets; regressions from
 scikit-learn or from files.
@@ -7,16 +7,18 @@ scikit-learn or from files.
 import io
 import os
 import zipfile
-from collections.abc import Iterable
 from collections.abc import Sequence
 from typing import Any
 from typing import Literal
 
 import numpy as np
+import numpy.typing as npt
 
 from keras_mhmcmc import _validate
 from keras_mhmcmc._types import Array
 from keras_mhmcmc._types import PathLike
+
+__all__ = ["load", "load_test", "rows", "standardized"]
 
 Part = Literal["train", "test"]
 Pair = tuple[Array, Array]  # inputs and targets
@@ -37,6 +39,10 @@ REGRESSIONS = (
 )
 NAMES = ("digits", *CHANNELS, *REGRESSIONS)
 TEST_SHARE = 0.1
+
+
+def __dir__() -> list[str]:
+    return __all__
 
 
 def load(
@@ -105,7 +111,14 @@ def load(
         return (x[train], y[train]), (x[test], y[test])
     _validate.integer("split", split, 0, f"{name!r} has one split.", high=0)
     if name == "digits":
-        return _digits()
+        x, y = _of_sklearn("digits")
+        from sklearn.model_selection import train_test_split
+
+        x = (x / 16.0).astype("float32").reshape(-1, 8, 8, 1)
+        x_train, x_test, y_train, y_test = train_test_split(
+            x, y.astype("int32"), test_size=0.2, random_state=0, stratify=y
+        )
+        return (x_train, y_train), (x_test, y_test)
     first, second = _images(name, data_dir, ("train", "test"))
     return first, second
 
@@ -177,6 +190,66 @@ def rows(name: str, data_dir: PathLike | None = None) -> Pair:
     return x.astype("float64"), y.astype("float64")
 
 
+def standardized(
+    train: npt.ArrayLike, test: npt.ArrayLike, axis: int | tuple[int, ...] = 0
+) -> tuple[Array, Array]:
+    """Scale both parts so that the training part has mean 0 and deviation 1.
+
+    Args:
+        train: array, such as features of shape (N, D).
+        test: array with the shape of `train`, except for its lengths along `axis`.
+        axis: axes of the mean and the standard deviation, as for `numpy.mean`: 0 for
+            features, (0, 1, 2) for the channels of images. Defaults to 0.
+
+    Returns:
+        `(train, test)` in float32. A feature that is constant in `train` becomes 0
+        there.
+
+    Raises:
+        ValueError: the arrays are not finite or do not match, or `train` is empty.
+        IndexError, TypeError: `axis` names no axis of `train`.
+
+    Example:
+
+    >>> import numpy as np
+    >>> train, test = standardized(np.array([[1.0, 5.0], [3.0, 5.0]]), [[4.0, 6.0]])
+    >>> train.tolist(), test.tolist()
+    ([[-1.0, 0.0], [1.0, 0.0]], [[2.0, 1.0]])
+    """
+    train, test = _finite("train", train), _finite("test", test)
+    if (
+        train.size == 0
+        or train.ndim != test.ndim
+        or np.any(np.delete(train.shape, axis) != np.delete(test.shape, axis))
+    ):
+        raise ValueError(
+            "Argument `test` must have the shape of `train`, except along `axis`, and "
+            f"`train` must not be empty. Received: shapes {train.shape} and "
+            f"{test.shape}, {axis=}"
+        )
+    if train.dtype.kind != "f" or train.dtype == "float16":
+        train = train.astype("float64")
+    # Sums in float64: a float32 sum of millions of pixels stops growing.
+    mean = train.mean(axis, dtype="float64", keepdims=True).astype(train.dtype)
+    # The mean of equal numbers may be rounded.
+    is_constant = train.max(axis, keepdims=True) == train.min(axis, keepdims=True)
+    mean = np.where(is_constant, train.max(axis, keepdims=True), mean)
+    centred = train - mean
+    std = np.sqrt(np.square(centred, dtype="float64").mean(axis, keepdims=True))
+    std = np.where(std > 0.0, std, 1.0).astype(train.dtype)
+    return (centred / std).astype("float32"), ((test - mean) / std).astype("float32")
+
+
+def _finite(name: str, values: npt.ArrayLike) -> Array:
+    array = _validate.array(f"Argument `{name}`", values, dtype=None)
+    if not np.isfinite(array).all():
+        raise ValueError(
+            f"Argument `{name}` must be finite. Remove or repair the other rows. "
+            f"Received: {np.sum(~np.isfinite(array))} values that are NaN or infinite"
+        )
+    return array
+
+
 def _test_rows(name: str, data_dir: PathLike | None, count: int, split: int) -> Array:
     """Return the test rows of a split: the file's own, or a random tenth."""
     path = None if name == "diabetes" else _table(name, data_dir)
@@ -196,7 +269,6 @@ def _test_rows(name: str, data_dir: PathLike | None, count: int, split: int) -> 
 
 
 def _table(name: str, data_dir: PathLike | None) -> str:
-    """Return the path of a file with a regression data set."""
     return _find(
         data_dir,
         [f"{name}.npz", f"uci_{name}.npz"],
@@ -206,20 +278,7 @@ def _table(name: str, data_dir: PathLike | None) -> str:
     )
 
 
-def _digits() -> tuple[Pair, Pair]:
-    """Return scikit-learn's digits as `(x_train, y_train), (x_test, y_test)`."""
-    x, y = _of_sklearn("digits")
-    from sklearn.model_selection import train_test_split
-
-    x = (x / 16.0).astype("float32").reshape(-1, 8, 8, 1)
-    x_train, x_test, y_train, y_test = train_test_split(
-        x, y.astype("int32"), test_size=0.2, random_state=0, stratify=y
-    )
-    return (x_train, y_train), (x_test, y_test)
-
-
 def _of_sklearn(name: str) -> Pair:
-    """Return the inputs and targets of a data set that comes with scikit-learn."""
     try:
         from sklearn.datasets import load_diabetes
         from sklearn.datasets import load_digits
@@ -229,14 +288,13 @@ def _of_sklearn(name: str) -> Pair:
             "pip install keras-mhmcmc[data]"
         ) from error
     if name == "digits":
-        x, y = load_digits(return_X_y=True)
+        pair: Pair = load_digits(return_X_y=True)
     else:
-        x, y = load_diabetes(return_X_y=True, scaled=False)
-    return x, y
+        pair = load_diabetes(return_X_y=True, scaled=False)
+    return pair
 
 
 def _images(name: str, data_dir: PathLike | None, parts: Sequence[Part]) -> list[Pair]:
-    """Return the images and labels of each part of a data set."""
     channels = CHANNELS[name]
     if data_dir is None:
         source, pairs = "tensorflow-datasets", _downloaded(name, parts)
@@ -285,13 +343,13 @@ def _decoded(path: str, part: Part) -> Pair:
 
 
 def _downloaded(name: str, parts: Sequence[Part]) -> list[Pair]:
-    """Return the images and labels of each part from tensorflow-datasets."""
     remedy = f"or pass `data_dir`, a folder with {name}.npz"
     try:
         import tensorflow_datasets as tfds
 
         splits = tfds.load(name, split=list(parts), batch_size=1024, as_supervised=True)
-        return [_joined(tfds.as_numpy(split)) for split in splits]
+        batches = [zip(*tfds.as_numpy(split), strict=True) for split in splits]
+        return [(np.concatenate(x), np.concatenate(y)) for x, y in batches]
     except ImportError as error:
         raise ImportError(
             f"To download the data set {name!r}, install tensorflow-datasets and "
@@ -303,11 +361,6 @@ def _downloaded(name: str, parts: Sequence[Part]) -> list[Pair]:
             f"Try again with a connection to the internet, {remedy}. "
             f"Received: {type(error).__name__}: {error}"
         ) from error
-
-
-def _joined(batches: Iterable[Pair]) -> Pair:
-    x, y = (np.concatenate(parts) for parts in zip(*batches, strict=True))
-    return x, y
 
 
 def _checked(part: Part, x: Array, y: Array, channels: int, source: str) -> Pair:
@@ -333,10 +386,7 @@ def _checked(part: Part, x: Array, y: Array, channels: int, source: str) -> Pair
 
 
 def _find(data_dir: Any, names: Sequence[str], contents: str, remedy: str) -> str:
-    """Return the path of the first `.npz` file of `names` that a folder has.
-
-    Errors say what the file holds, its `contents`, and what to do without it.
-    """
+    """Return the path of the first `.npz` file of `names` that a folder has."""
     wanted = f"a folder with {' or '.join(names)}, which holds {contents}. {remedy}"
     _validate.instance("data_dir", data_dir, (str, os.PathLike), wanted)
     paths = [os.path.join(os.fspath(data_dir), name) for name in names]
