@@ -31,7 +31,8 @@ turns round: (2) and (3) are reversible, so this keeps the target where it is fi
 The warm-up does the same if an energy error is 100 times as large as wanted.
 
 The first `warm_up` steps of each chain find epsilon, and s by `step_adaptation.py`. In
-units of the scales each variance is 1. L is the root of their sum, sqrt(d). The
+units of the scales each variance is 1. L is the root of their sum, sqrt(d), which is
+the width of a target without correlations; others are wider in a few directions. The
 variance of the energy error per dimension decides about epsilon, since it bounds the
 bias. The error of a symmetric step of second order is proportional to epsilon^3. With
 xi_m the squared error of step m over its wanted mean, W imagined steps with xi = 1 give
@@ -154,7 +155,9 @@ class mclmc(step_adaptation.WarmedUp):
             half of the square root of the number of weights.
         decoherence_length: L of the papers: the distance, in units of the scales, after
             which the noise alone has turned the velocity. Greater than 0. Defaults to
-            None: the square root of the number of weights, the width of the target.
+            None: the square root of the number of weights, the width of a target
+            without correlations. Weights of networks are correlated: take ten times as
+            much.
         warm_up: number of first steps that adapt step and scales. The `burn_in` of
             `mh.sample` must be at least as long. With 0 nothing adapts, and nothing
             checks the step afterwards. Defaults to 1000.

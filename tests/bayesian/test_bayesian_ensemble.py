@@ -335,12 +335,20 @@ def test_longer_training_stands_where_sampling_does_not_pay():
 
 
 @pytest.mark.parametrize(
-    ("nats", "share"),
-    [([0.2, 0.2, 0.2], 0.02), ([0.9, 0.9, 0.9], 1.0), ([0.1, 0.9, 0.5], 0.5)],
+    ("nats", "has_classes", "share"),
+    [
+        ([0.2, 0.2, 0.2], False, 0.02),
+        ([0.9, 0.9, 0.9], False, 1.0),
+        ([0.1, 0.9, 0.5], False, 0.5),
+        ([0.2, 0.2, 0.2], True, 0.02),
+        ([0.1, 0.9, 0.4], True, 1.0),
+    ],
 )
-def test_half_is_averaged_unless_a_part_is_clearly_better(nats, share):
+def test_the_usual_part_is_averaged_unless_another_is_clearly_better(
+    nats, has_classes, share
+):
     members, samples = np.full((1, 3), 0.5), np.array([nats])
-    found, mean = scores.share_of_members(members, samples)
+    found, mean = scores.share_of_members(members, samples, has_classes)
     assert found == share
     weighted = share * np.exp(-members[0]) + (1.0 - share) * np.exp(-samples[0])
     np.testing.assert_allclose(mean, -np.log(weighted))

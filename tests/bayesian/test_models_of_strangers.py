@@ -287,7 +287,7 @@ def test_a_kernel_brings_its_own_warm_up():
 def test_only_chains_that_count_warn(monkeypatch, share):
     """Trials run the chains, too, and say nothing."""
     monkeypatch.setattr(
-        scores, "share_of_members", lambda own, _: (share, scores.mixture(own))
+        scores, "share_of_members", lambda own, *_: (share, scores.mixture(own))
     )
     x, y = blobs()
     sampler, weights = mh.SGLD(1e-3, train_size=60), np.full(60, 3.0)
