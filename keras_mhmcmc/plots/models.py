@@ -297,8 +297,8 @@ def adversarial_grid(
     is_colour = pictures.ndim == 5 and pictures.shape[-1] == 3
     if pictures.size == 0 or not (pictures.ndim == 4 or is_colour):
         raise ValueError(
-            "Argument `images` must have the shape (R, E, H, W), (R, E, H, W, 1) or "
-            f"(R, E, H, W, 3), with no length of 0. Received: shape {pictures.shape}"
+            "Argument `images` must have the shape (rows, examples, height, width), or "
+            f"one with a last axis of 1 or 3. Received: shape {pictures.shape}"
         )
     if not (pictures.min() >= 0.0 and pictures.max() <= 1.0):
         raise ValueError(
