@@ -232,11 +232,7 @@ class AllData:
         return stacked
 
     def _make_log_likelihood(self, others: Sequence[Array]) -> Callable[..., Tensor]:
-        """Return the function for `mh.sample`.
-
-        Args:
-            others: values of the weights that are not trained.
-        """
+        """Return the function for `mh.sample`."""
         model, likelihood = self._model, self._likelihood
         constants = [
             (model.weights[place], value)

@@ -139,10 +139,6 @@ def has_fixed_rest(model: keras.Model, x: Any) -> bool:
 
     Batch normalisation changes its statistics. Layers that are frozen or adapted, such
     as `Normalization`, change nothing.
-
-    Args:
-        model: one network.
-        x: inputs.
     """
     with keras.StatelessScope() as scope:
         model(x, training=True)

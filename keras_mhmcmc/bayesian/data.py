@@ -94,11 +94,6 @@ def weights_of_outputs(weights: Array, losses: Sequence[Any], outputs: Any) -> A
 
     Keras takes (N,) for weights of positions if a batch has as many, and with a mask
     no shape but that of the values.
-
-    Args:
-        weights: of examples, (N,).
-        losses: of the outputs.
-        outputs: of a model.
     """
     shaped = []
     for loss, output in zip(losses, tree.flatten(outputs), strict=True):

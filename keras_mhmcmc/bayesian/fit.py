@@ -142,12 +142,7 @@ class Fit:
         self._plan.size = int(self._is_training.sum())
 
     def keep_in(self, directory: str | None, arguments: dict[str, Any]) -> None:
-        """Keep what is finished in a folder, and take from there what is.
-
-        Args:
-            directory: folder, or None.
-            arguments: a text for each that must be the same when a fit goes on.
-        """
+        """Keep what is finished in a folder, and take from there what is."""
         data = (self._data, self._is_training, self._held_out.x, self._held_out.y)
         arrays = [array for array in tree.flatten(data) if array is not None]
         self._saved = Saved(directory, arguments | {"data": arrays})
@@ -185,14 +180,7 @@ class Fit:
     def _trained(
         self, count: int, training: Training, rate: float | None
     ) -> tuple[Members, Array]:
-        """Return members, and their nats of the held-out examples.
-
-        Args:
-            count: of members.
-            training: decay of the weights.
-            rate: that was best before. None: several are tried, if the optimizer has
-                none of its own.
-        """
+        """Return members, and their nats of the held-out examples."""
         part, begin = f"members {training}", time.monotonic()
         saved = self._saved.get(part)
         if saved is not None:
@@ -271,12 +259,7 @@ class Fit:
         return found
 
     def _longer(self, members: Members, length: float) -> Members | None:
-        """Return members that had the steps of the chains, too, unless they are worse.
-
-        Args:
-            members: that were trained for the usual time.
-            length: of the longer training, as a multiple of it.
-        """
+        """Return members that train for longer, or None where they are worse."""
         if self._training is None or not self._is_cosine:
             return None
         training = dataclasses.replace(self._training, length=length)
@@ -517,10 +500,6 @@ def _strongest(best: Training, nats: dict[Training, Array]) -> Training:
     """Return the strongest decay within a standard error of the best.
 
     Breiman and others (1984), "Classification and regression trees", section 3.4.3.
-
-    Args:
-        best: the training with the lowest mean.
-        nats: of each held-out example, for each training.
     """
     for training in sorted(nats, key=lambda t: -(t.decay or 0.0)):
         if not scores.is_clearly_better(nats[best], nats[training]):

@@ -235,12 +235,7 @@ class Trainer:
         return float(np.mean(history.history["loss"][-1]))
 
     def _keep(self, best: Members, is_last: bool) -> Array:
-        """Keep the networks that are better than before, and return which are.
-
-        Args:
-            best: the networks that are kept.
-            is_last: whether to keep all that have finite nats.
-        """
+        """Keep the networks that are better than before, and return which are."""
         stacked = self._stacked()
         nats = self._held_out.nats(stacked)
         if best.crossed.shape != nats.shape:  # an example has several terms

@@ -56,11 +56,6 @@ class Nats:
 
         The terms of an example are its positions, such as the pixels of an image, or
         its labels. With several outputs it has one, the weighted sum of their means.
-
-        Args:
-            y: targets.
-            outputs: of one network.
-            masks: of the outputs. None: those that Keras gave them.
         """
         total: Any = 0.0
         flat = tree.flatten(outputs)
@@ -90,12 +85,6 @@ def nats_of(
     """Return the nats of each term, (N, terms), and the part of them that counts.
 
     A mask leaves out the others, that of the output or that of an `ignore_class`.
-
-    Args:
-        loss: of one output.
-        target: of the examples.
-        output: of one network.
-        mask: of the output, or None.
     """
     loss = keras.losses.get(loss)
     call = loss.call if isinstance(loss, keras.losses.Loss) else loss
