@@ -26,17 +26,14 @@ adds up the second.
 
 A step of the optimizer evaluates one gradient at q. Between two paths it begins one,
 whatever the gradient. On a path it makes (1) to (3), the last (3) with v' as well, so
-that the path ends at q - v/2. The first path has no state to go back to: its end
-becomes the first state, without a test. So do the ends of all paths that begin in the
-first `warm_up` steps.
+that the path ends at q - v/2. The end of the first path becomes the first state,
+without a test. So do those of all paths that begin in the first `warm_up` steps.
 
 | paper   | name            | shape           | unit                           |
 |---------|-----------------|-----------------|--------------------------------|
 | q       | `point`         | list of tensors | weights                        |
 | v       | `velocity`      | list of tensors | weights per step               |
-| mu      | `momentum`      | float           | 1                              |
 | rho     | `work`          | () or (K,)      | nats                           |
-| g       | `gradient`      | list of tensors | nats per example and weight    |
 | n       | `steps_per_test` | int            | steps                          |
 """
 
@@ -68,11 +65,6 @@ from keras_mhmcmc.priors import Prior
 from keras_mhmcmc.samplers import base
 from keras_mhmcmc.samplers.parts import tensors
 from keras_mhmcmc.samplers.parts.tensors import ops
-
-
-def turned(velocity: base.Position) -> base.Position:
-    """Return the velocity of a chain whose path was rejected."""
-    return [-v for v in velocity]
 
 
 class Scalars(NamedTuple):
@@ -209,7 +201,7 @@ class amagold(base.Kernel):
         wins = finite & (ops.log(uniform) < log_ratio)
         state = State(
             tensors.select(wins, end, state.point),
-            tensors.select(wins, velocity, turned(fresh)),
+            tensors.select(wins, velocity, [-v for v in fresh]),
             ops.where(wins, new_energy, energy),
             state.has_energy | True,
         )
@@ -218,8 +210,7 @@ class amagold(base.Kernel):
         return state, list(state.point), counts
 
     def summary(self, state: Any, counts: dict[str, Array]) -> dict[str, Array]:
-        acceptance = base.share(counts["accepted"], counts["proposed"])
-        return {"acceptance": acceptance, "nonfinite": counts["nonfinite"]}
+        return base.of_proposals(counts, acceptance="accepted")
 
 
 # Where a chain is.
@@ -309,17 +300,12 @@ class AmagoldPath(base.Diffusion):
             stage=ops.where(on_path, state.stage, ops.where(is_free, FREE, PATH)),
         )
 
-    def end(self, state: PathState) -> base.Position:
-        """Return where the path ends."""
-        return tensors.add_scaled(state.point, -0.5, state.velocity)
-
     def judge(
         self, state: PathState, end: base.Position, energy: Tensor, uniform: Tensor
     ) -> tuple[PathState, dict[str, Tensor]]:
         """Accept or reject the end of a path, where U on all of the data is `energy`.
 
-        Return the state between two paths, and the counts. If a free path, which is not
-        tested, has ended where U is not finite, there is no state.
+        Return the state between two paths, and the counts.
         """
         is_free = state.stage == FREE
         log_ratio = (state.energy - energy + state.work) / self.temperature
@@ -327,9 +313,10 @@ class AmagoldPath(base.Diffusion):
         finite = ops.isfinite(energy) & ops.isfinite(log_ratio)
         wins = finite & (ops.log(uniform) < log_ratio)
         moves = wins | is_free
-        back = turned(state.start_velocity)
+        back = [-v for v in state.start_velocity]
         velocity = tensors.select(moves, state.velocity, back)
         position = tensors.select(moves, end, state.position)
+        # A free path that has ended where U is not finite leaves no state.
         stage = ops.where(is_free & ~finite, NOTHING, SETTLED)
         state = PathState(
             point=position,
@@ -370,12 +357,8 @@ class AmagoldPath(base.Diffusion):
         )
 
     def summary(self, state: Any, counts: dict[str, Array]) -> dict[str, Array]:
-        proposed = counts["proposed"]
-        return {
-            "acceptance": base.share(counts["accepted"], proposed),
-            "acceptance_probability": base.share(counts["probability"], proposed),
-            "nonfinite": counts["nonfinite"],
-        }
+        means = dict(acceptance="accepted", acceptance_probability="probability")
+        return base.of_proposals(counts, **means)
 
 
 # Tests that are rejected in a row before a warning: each ends a path of many steps.
@@ -518,8 +501,7 @@ class AMAGOLD(Sampler):
         _backend.write(base.leaves(variables), base.leaves(slots))
 
     def _stage(self) -> int:
-        """Return where the chain is; `NOTHING` after a failed step on JAX."""
-        if not _backend.hold_values(self._state.all):
+        if not _backend.hold_values(self._state.all):  # after a failed step on JAX
             return NOTHING
         return int(ops.convert_to_numpy(self.slots.stage))
 
@@ -533,8 +515,8 @@ class AMAGOLD(Sampler):
             return
         weights = self._state.weights
         state = self._state.read()
-        points, end = state.point, self.algorithm.end(state)
-        points = [ops.copy(x) for x in points]
+        end = tensors.add_scaled(state.point, -0.5, state.velocity)
+        points = [ops.copy(x) for x in state.point]
         try:
             # Another `fit`, with another loss, has left the energy of the state.
             if not self._is_of_this_fit and self._stage() == PATH:
@@ -641,7 +623,6 @@ class AMAGOLD(Sampler):
         self._watch.look_at_warm_up(self._steps(), self.algorithm.traits)
 
     def _full_energy(self) -> float:
-        """Return U at the weights of the model, on all of the data."""
         model, data = self._model_and_data()
         energy = self.train_size * self._full_loss(model, data, self.train_size)
         if self._bound_prior is not None:

@@ -4,16 +4,14 @@ Paper: Seita, Pan, Chen and Canny (2017), "An efficient minibatch acceptance tes
 Metropolis-Hastings", arXiv 1610.06848, algorithm 1.
 
 Target: approximately exp(-U(theta)/T), with U = -sum_i log p(x_i|theta) - log p(theta).
-The error of a decision is that of a normal distribution for Delta*, that of (2), and
-7e-7 of the table. On all of the data the test is Barker's, exact up to the table. (2)
-ends batches whose variance is small by chance: if the l_i are skewed, such batches have
-a small mean, too, or a large one.
+The error of a decision is that of a normal distribution for Delta*, 7e-7 of the table,
+and that of (2), which ends batches whose variance is small by chance: if the l_i are
+skewed, such batches have a small mean, too, or a large one.
 
 Barker's test accepts with probability 1 / (1 + exp(-Delta)), where
-Delta = log r = (sum_i l_i + log p(theta') - log p(theta)) / T. So it accepts if
-Delta + X_log > 0, with X_log from the standard logistic distribution. The paper splits
-X_log into a normal part and a rest, and lets the noise of an estimate be a share of the
-normal part:
+Delta = log r = (sum_i l_i + log p(theta') - log p(theta)) / T: if Delta + X_log > 0,
+with X_log from the standard logistic distribution. The paper splits X_log into a normal
+part, of which the noise of an estimate may be a share, and a rest:
 
     theta' = theta + epsilon Z
     (1)  Delta* = (N lbar + log p(theta') - log p(theta)) / T
@@ -40,21 +38,17 @@ batch of the test. Then, with theta' = theta + d, and d = 0 before the first ste
                 theta <- theta' by (4), or theta stays; n <- 0; d <- epsilon Z
     undecided   theta, theta' and the sums stay; the next mini-batch goes on
 
-If an epoch ends before a test is decided, the next epoch tests the same theta' anew.
+If an epoch ends before a test is decided, the next epoch tests the same theta' anew:
 s_Delta^2 is the same for the move theta' -> theta, so both directions are interrupted
-with the same probability. The batch of a test comes from what the earlier tests of the
-epoch have left, so that its error has a small negative correlation with theirs.
+with the same probability.
 
 | paper     | name            | shape           | unit    |
 |-----------|-----------------|-----------------|---------|
 | d = theta' - theta | `step` | list of tensors | weights |
 | Delta*    | `log_ratio`     | (K,), ()        | nats    |
 | s_Delta^2 | `noise`         | (K,), ()        | nats^2  |
-| sigma     | `SIGMA`         | float           | nats    |
 | X_nc      | `normal`        | (K,), ()        | nats    |
 | X_corr    | `correction`    | (K,), ()        | nats    |
-| m         | `block_size`    | int             | examples |
-| n_0       | `min_examples`  | int             | examples |
 """
 
 import dataclasses
@@ -68,7 +62,6 @@ import keras
 import numpy as np
 
 from keras_mhmcmc import _backend
-from keras_mhmcmc import _validate
 from keras_mhmcmc._serialize import serializable
 from keras_mhmcmc._types import Array
 from keras_mhmcmc._types import Tensor
@@ -83,7 +76,6 @@ from keras_mhmcmc.samplers.growing import Move
 from keras_mhmcmc.samplers.parts import tensors
 from keras_mhmcmc.samplers.parts.bounded import Examples
 from keras_mhmcmc.samplers.parts.tensors import ops
-from keras_mhmcmc.schedules import Schedule
 
 SIGMA = 1.0
 SPACING = 0.75
@@ -306,12 +298,8 @@ class BarkerSteps(base.Diffusion):
         return current.auxiliary
 
     def summary(self, state: Any, counts: dict[str, Array]) -> dict[str, Array]:
-        proposed = counts["proposed"]
-        return {
-            "acceptance": base.share(counts["accepted"], proposed),
-            "examples_per_test": base.share(counts["examples"], proposed),
-            "nonfinite": counts["nonfinite"],
-        }
+        means = dict(acceptance="accepted", examples_per_test="examples")
+        return base.of_proposals(counts, **means)
 
 
 @serializable
@@ -369,7 +357,7 @@ class Barker(Sampler):
 
     def __init__(
         self,
-        learning_rate: float | Schedule,
+        learning_rate: base.Rate,
         *,
         train_size: int | Literal["auto"] = "auto",
         min_examples: int = 100,
@@ -379,13 +367,8 @@ class Barker(Sampler):
         name: str = "barker",
         **options: Any,
     ) -> None:
-        if not isinstance(learning_rate, Schedule):
-            learning_rate = _validate.number(
-                "learning_rate",
-                learning_rate,
-                _validate.POSITIVE,
-                hint="A `LearningRateSchedule` will do as well.",
-            )
+        rate = base.OrSchedule(base.POSITIVE)
+        learning_rate = base.checked("learning_rate", learning_rate, rate)
         algorithm = BarkerSteps(base.OF_OPTIMIZER, temperature, min_examples)
         shared = train_size, prior, seed, name, options
         super().__init__(learning_rate, algorithm, *shared)

@@ -40,7 +40,6 @@ from keras_mhmcmc.schedules import RobbinsMonro
 from keras_mhmcmc.schedules import Schedule
 
 PILOT_STEPS = 1000  # of `partition="auto"`; `docs/contour.md` has the measurements
-_SHARE = _validate.Interval(0.0, 1.0, low_open=True)
 # Iterations at which a schedule of step sizes is checked.
 _PROBES = (0, 10, 1000, 100_000, 10_000_000)
 # Steps between two normalisations of theta to the sum 1. The exponentials of all
@@ -143,18 +142,17 @@ class csgld(protocol.Algorithm):
 
     def __post_init__(self) -> None:
         given = self._checked_partition()
-        least = 2 * equations.FEWEST
-        steps = _validate.integer("pilot_steps", self.pilot_steps, least)
         count = given.partitions if given else PARTITIONS
-        zeta = _validate.number("zeta", self.zeta, _validate.POSITIVE)
-        rho = _validate.number("rho", self.rho, _validate.NOT_NEGATIVE)
+        least = _validate.NOT_NEGATIVE
         limit = protocol.OrNone(_validate.Interval(1.0), "None sets no limit.")
-        power = protocol.OrNone(_validate.NOT_NEGATIVE, "None is zeta.")
+        power = protocol.OrNone(least, "None is zeta.")
+        protocol.check(self, pilot_steps=2 * equations.FEWEST)
+        protocol.check(self, zeta=protocol.POSITIVE, rho=least)
         protocol.check(self, random_field=("zeta", "one"))
         protocol.check(self, difference=("backward", "forward"), adapt=(True, False))
         protocol.check(self, shared_density=(True, False))
         protocol.check(self, max_multiplier=limit, weight_power=power)
-        masses = self.masses
+        masses, zeta, steps = self.masses, self.zeta, self.pilot_steps
         protocol.set_checked(
             self,
             base=self._diffusion(),
@@ -164,14 +162,14 @@ class csgld(protocol.Algorithm):
                 partitions=count,
                 zeta=zeta,
                 exponent=zeta if self.random_field == "zeta" else 1.0,
-                rho=rho,
+                rho=self.rho,
                 is_forward=self.difference == "forward",
                 max_multiplier=self.max_multiplier,
                 weight_power=zeta if self.weight_power is None else self.weight_power,
             ),
             pilot=None if given else Pilot(steps, count, self.shared_density),
             log_masses=first_log_masses(self.masses, count),
-            step_size=checked_step_size(self.step_size, rho),
+            step_size=checked_step_size(self.step_size, self.rho),
             masses=None if masses is None else tuple(np.ravel(masses).tolist()),
         )
         if masses is None and not self.adapt:
@@ -384,13 +382,11 @@ class csghmc(csgld):
 
 
 def checked_step_size(step_size: Any, rho: float) -> float | Schedule:
-    if step_size is None:
-        step_size = RobbinsMonro()
-    elif not isinstance(step_size, Schedule):
-        hint = "Or a decreasing schedule, such as `mh.schedules.RobbinsMonro()`. With a"
-        hint += " number the density keeps fluctuating."
-        step_size = _validate.number("step_size", step_size, _SHARE, hint)
-    first = step_size
+    hint = "Or a decreasing schedule, such as `mh.schedules.RobbinsMonro()`. With a"
+    hint += " number the density keeps fluctuating."
+    step_size = RobbinsMonro() if step_size is None else step_size
+    kind = protocol.OrSchedule(protocol.OPEN_SHARE, hint)
+    first = step_size = protocol.checked("step_size", step_size, kind)
     if isinstance(step_size, Schedule):
         values = np.array([float(step_size(probe)) for probe in _PROBES])
         first = values[0]
@@ -483,15 +479,14 @@ class ContourOptimizer(Sampler):
         self,
         learning_rate: protocol.Rate,
         kind: type[csgld],
-        given: dict[str, Any],
+        arguments: dict[str, Any],
         *shared: Any,
         nan_policy: str,
     ) -> None:
-        if given["pilot_steps"] is None:
-            given["pilot_steps"] = PILOT_STEPS
-        kernel = protocol.bound(
-            kind(protocol.OF_OPTIMIZER, **given), counts_visits=True
-        )
+        if arguments["pilot_steps"] is None:
+            arguments = arguments | {"pilot_steps": PILOT_STEPS}
+        kernel = protocol.of_optimizer(kind, arguments)
+        kernel = protocol.bound(kernel, counts_visits=True)
         super().__init__(learning_rate, kernel, *shared, nan_policy=nan_policy)
 
     def _look_at_epoch(self, counts: dict[str, Array]) -> None:
@@ -608,12 +603,7 @@ class CSGLD(ContourOptimizer):
         name: str = "csgld",
         **options: Any,
     ) -> None:
-        given: dict[str, Any] = dict(partition=partition, pilot_steps=pilot_steps)
-        given |= dict(zeta=zeta, temperature=temperature, step_size=step_size, rho=rho)
-        given |= dict(random_field=random_field, difference=difference, adapt=adapt)
-        given |= dict(max_multiplier=max_multiplier, weight_power=weight_power)
-        given |= dict(masses=masses)
-        shared = csgld, given, train_size, prior, seed, name, options
+        shared = csgld, locals(), train_size, prior, seed, name, options
         super().__init__(learning_rate, *shared, nan_policy=nan_policy)
 
 
@@ -661,10 +651,5 @@ class CSGHMC(ContourOptimizer):
         name: str = "csghmc",
         **options: Any,
     ) -> None:
-        given: dict[str, Any] = dict(partition=partition, pilot_steps=pilot_steps)
-        given |= dict(zeta=zeta, temperature=temperature, step_size=step_size, rho=rho)
-        given |= dict(random_field=random_field, difference=difference, adapt=adapt)
-        given |= dict(max_multiplier=max_multiplier, weight_power=weight_power)
-        given |= dict(masses=masses, momentum=momentum)
-        shared = csghmc, given, train_size, prior, seed, name, options
+        shared = csghmc, locals(), train_size, prior, seed, name, options
         super().__init__(learning_rate, *shared, nan_policy=nan_policy)

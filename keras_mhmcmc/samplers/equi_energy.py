@@ -24,10 +24,9 @@ where the energy is truncated. (The paper prints eps^2 z, a misprint.)
     theta' = theta + eps_k^2 / 2 g + eps_k z
     log r = (V_k(h) - V_k(h')) / T_k + log q(theta' -> theta) - log q(theta -> theta')
 
-If m_k < n, a local move keeps the order I. A share `REFRESH` of the steps without a
-jump proposes a new order at the same theta instead, and log r has no q. If m_k = n, a
-local move draws a new order, which h_k does not depend on. The paper draws a new batch
-at each local move.
+If m_k < n, a local move keeps the order I, where the paper draws a new batch. A share
+`REFRESH` of the steps without a jump proposes a new order at the same theta instead,
+and log r has no q. If m_k = n, a local move draws a new order, which changes no energy.
 
 Jump: (theta', I') is a uniform member of ring j of chain k + 1, where j is the ring of
 h_{k+1}(theta, I), the energy of the chain's own state at the batch size of chain k + 1,
@@ -47,9 +46,8 @@ Energies are differences from a reference, whose energy on all of the data is h_
     h_k(theta, I) = h_ref + n / m_k sum (l_i(ref) - l_i(theta))
                     + log prior(ref) - log prior(theta)
 
-with l_i the log-likelihood of example i, and the sum over the first m_k examples of I.
-The mean over I is h(theta), as without a reference, whose log r to a new batch would
-have a standard deviation of 33 nats in the paper's mixture at m = 1000.
+with the sum over the first m_k examples of I. Without a reference, log r to a new batch
+would have a standard deviation of 33 nats in the paper's mixture at m = 1000.
 
 Steps: after each window of proposals in the burn-in, eps_k is divided by 1.25 if the
 acceptance was below the target range, and multiplied by 1.25 if it was above. After the
@@ -58,15 +56,8 @@ burn-in eps_k is fixed: the target of a chain that goes on adapting is not known
 | paper              | name                | shape           | unit            |
 |--------------------|---------------------|-----------------|-----------------|
 | I, ours            | `order`             | (rounds, C)     | 1               |
-| z                  | `normals`           | list of tensors | 1               |
-| h                  | `energy`            | (C,)            | nats            |
 | h v H_k, here V_k  | `truncated`         | (C,)            | nats            |
-| H_k                | `level`             | scalar          | nats            |
-| T_k                | `temperature`       | scalar          | 1               |
-| m_k                | `batch_sizes`       | (K,)            | examples        |
-| n                  | `train_size`        | int             | examples        |
 | gamma              | `growth`            | float           | 1               |
-| alpha              | `alpha`             | float           | 1               |
 | c                  | `spacing`           | float           | nats            |
 | K                  | `size`              | int             | count           |
 | C, ours            | `num_chains`        | int             | count           |
@@ -74,7 +65,6 @@ burn-in eps_k is fixed: the target of a chain that goes on adapting is not known
 | D_j, I(theta) = j  | `ring_index`        | (C,)            | index           |
 | -g                 | `tempered_gradient` | list of tensors | nats per weight |
 | eps_k              | `step_size`         | (C,)            | weights         |
-| log q' - log q     | `log_q_ratio`       | (C,)            | nats            |
 """
 
 import dataclasses
@@ -84,7 +74,6 @@ from typing import NamedTuple
 
 import numpy as np
 
-from keras_mhmcmc import _validate
 from keras_mhmcmc._types import Array
 from keras_mhmcmc._types import Tensor
 from keras_mhmcmc.samplers import base
@@ -97,7 +86,6 @@ from keras_mhmcmc.samplers.parts.tensors import ops
 WINDOW = 50  # proposals between two changes of a step size
 FACTOR = 1.25
 TARGET_ACCEPTANCE = 0.2, 0.5  # lowest and highest share of accepted local moves
-_ALPHA = _validate.Interval(0.0, 1.0, low_open=True, high_open=False)
 REFRESH = 0.3  # share of the steps without a jump that propose a new batch
 
 _MOVES = ("accepted", "proposed", "jump_accepted", "jump_proposed")
@@ -153,7 +141,7 @@ class EquiEnergy(base.Kernel):
     reference: Array = dataclasses.field(init=False)
 
     def __post_init__(self) -> None:
-        base.check(self, alpha=_ALPHA, step_size=base.POSITIVE)
+        base.check(self, alpha=base.UP_TO_ONE, step_size=base.POSITIVE)
         base.check(self, jump_probability=base.SHARE)
         base.check(self, burn_in=0, ring_steps=1, ring_capacity=1)
 

@@ -8,8 +8,7 @@ arXiv 1505.02827, for confidence. `barker.py` has a third test on such a batch.
 
 Target: approximately exp(-U(theta)/T), with U = -sum_i log p(x_i|theta) - log p(theta).
 Each look of austerity at the batch is wrong with a probability of about epsilon at
-most, if lbar is normal. epsilon = 0 reads all of the data at each step: the
-Metropolis-Hastings test. With a probability of at least 1 - delta, a step of confidence
+most, if lbar is normal. With a probability of at least 1 - delta, a step of confidence
 decides as Metropolis-Hastings on all of the data, for any distribution of the l_i
 within the bounds |l_i| <= c_i |theta' - theta|.
 
@@ -23,8 +22,7 @@ data. With n of N examples,
     v    = s^2/n (1 - n/N), an unbiased estimate of the variance of lbar
 
 The sums run over l_i - c, with c the mean of the first block: float32 would lose the
-variance of numbers with a large mean. All chains evaluate a block together. A chain
-whose test has decided adds nothing more.
+variance of numbers with a large mean.
 
 Metropolis-Hastings accepts if log u < log r, which is mu > mu_0 for the mean mu of all
 l_i. Both tests compare mu_0 with lbar:
@@ -45,23 +43,18 @@ numbers of a range 2 C. Without replacement a mean is even closer to its expecta
 (Hoeffding 1963, theorem 4). The delta_j sum up to less than delta.
 
 A proposal outside the prior's support, or with an example of likelihood 0 in the batch,
-is rejected, and a position with such an example is left for any other proposal. An
-example of likelihood 0 outside the batch is not seen, so the likelihoods should be
-positive everywhere. A proposal whose prior or likelihood is NaN or +infinity is
-rejected and counted.
+is rejected, and a position with such an example is left for any other proposal. A
+proposal whose prior or likelihood is NaN or +infinity is rejected and counted.
 
 | paper      | name            | shape           | unit          |
 |------------|-----------------|-----------------|---------------|
-| h, epsilon | `learning_rate` | float           | weights       |
+| h          | `learning_rate` | float           | weights       |
 | mu_0, psi  | `metropolis_threshold` | (K,)     | nats          |
-| epsilon    | `epsilon`       | float           | 1             |
 | q          | `quantile`      | of each block   | 1             |
 | m          | `block_size`    | int             | examples      |
 | c_i        | `bounds`        | (N,)            | nats / weight |
 | C          | `reach`         | (K,)            | nats          |
-| delta      | `delta`         | float           | 1             |
 | log(3/delta_j) | `levels`    | of each block   | nats          |
-| u          | `uniforms[0]`   | (K,)            | 1             |
 """
 
 import abc

@@ -24,7 +24,6 @@ finds epsilon and s in the first `warm_up` paths, for each chain.
 | s         | `scale`          | list of tensors | weights                     |
 | epsilon   | `step_size`      | (K,)            | 1                           |
 | l         | `leapfrog_steps` | int             | gradients                   |
-| u, u'     | `uniforms`       | 2 of (K,)       | 1                           |
 """
 
 import dataclasses
@@ -221,8 +220,9 @@ class hmc(step_adaptation.WarmedUp):
         )
 
     def summary(self, state: State, counts: dict[str, Array]) -> dict[str, Array]:
-        acceptance = base.share(counts["accepted"], counts["proposed"])
-        step_size = base.share(counts["step_size"], counts["proposed"])
+        means = dict(acceptance="accepted", step_size="step_size")
+        report = base.of_proposals(counts, **means)
+        acceptance = report["acceptance"]
         low = acceptance < 0.5 * self.target_acceptance
         if counts["proposed"].min() >= _ENOUGH and low.any():
             remedy = (
@@ -235,8 +235,7 @@ class hmc(step_adaptation.WarmedUp):
                 f"less than half of `target_acceptance`={self.target_acceptance:g}, "
                 f"the lowest {acceptance.min():.2f}. {remedy}."
             )
-        nonfinite = counts["nonfinite"]
-        return dict(acceptance=acceptance, step_size=step_size, nonfinite=nonfinite)
+        return report
 
 
 def drifted(

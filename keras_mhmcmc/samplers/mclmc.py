@@ -6,8 +6,7 @@ Monte Carlo", for the steps, the partial refresh and the warm-up; Robnik and Sel
 proof that the process in continuous time has the target; Sommer and others (2025),
 "Microcanonical Langevin ensembles", for the falling error.
 
-Target: exp(-U(theta)/T), up to the error of a finite step epsilon. Nothing is rejected.
-U needs all of the data.
+Target: exp(-U(theta)/T), up to the error of a finite step epsilon.
 
 Equations of a step, with u the velocity of length 1 in d dimensions and s the scales:
 
@@ -45,20 +44,17 @@ the last window C is infinite, and its steps are averaged. The wanted error fall
 C is small, from five times its last value: long steps take a chain far in a short time.
 
 After the warm-up a guard checks the step, since rare steps may have errors that the
-warm-up never saw. It adds xi over blocks of `BLOCK` steps. If the mean of a block must
-be above `UNSAFE`, the chain goes back to where the block began, with half of the step.
-A step that is not finite counts so much that half of them in a block are too many.
+warm-up never saw. If the mean xi of a block of steps must be above `UNSAFE`, the chain
+goes back to where the block began, with half of the step.
 
-| paper    | name                  | shape           | unit                        |
-|----------|-----------------------|-----------------|-----------------------------|
-| u        | `velocity`            | list of tensors | 1                           |
-| s        | `scale`               | list of tensors | weights                     |
-| epsilon  | `log_step`            | (K,), its log   | 1                           |
-| W        | `weight`              | (K,)            | steps                       |
-| xi       | `ratio`               | (K,)            | 1                           |
-| L        | `decoherence_length`  | float           | 1                           |
-| Delta E  | `error`               | (K,)            | nats / T                    |
-| d        | `dimension`           | int             | weights                     |
+| paper    | name         | shape           | unit     |
+|----------|--------------|-----------------|----------|
+| u        | `velocity`   | list of tensors | 1        |
+| s        | `scale`      | list of tensors | weights  |
+| epsilon  | `log_step`   | (K,), its log   | 1        |
+| W        | `weight`     | (K,)            | steps    |
+| xi       | `ratio`      | (K,)            | 1        |
+| Delta E  | `error`      | (K,)            | nats / T |
 """
 
 import dataclasses
@@ -228,13 +224,15 @@ class mclmc(step_adaptation.WarmedUp):
                 "turns. Use `mh.kernels.hmc`. Received: a position of 1 number"
             )
         step_size = self.step_size or _FIRST_STEP * math.sqrt(dimension)
+        names = ("guard_point", "guard_gradient")
+        copies = [base.slots_like(position, name) for name in names]
         return State(
             position,
             base.slots_like(position, "velocity"),
             base.slots_like(position, "gradient"),
             base.Slot("energy"),
             base.Slot("number", dtype="int32", value=0, is_shared=True),
-            init_guard(position),
+            Guard(*copies, base.Slot("guard_energy"), base.Slot("guard_total")),
             base.slots_like(position, "scale", value=1.0),
             init_search(step_size),
             step_adaptation.init_spread(position),
@@ -273,7 +271,13 @@ class mclmc(step_adaptation.WarmedUp):
         )
         returns = ops.zeros_like(finite)
         if self.warm_up > 0:
-            new = self._adapted(new, ratio, dimension)
+            moved_on = new
+            scale, search, spread = tensors.when(
+                state.number < self.warm_up,
+                lambda learned: self._learned(learned, moved_on, ratio, dimension),
+                (new.scale, new.search, new.spread),
+            )
+            new = new._replace(scale=list(scale), search=search, spread=spread)
             new, returns = guarded(new, ratio, self.warm_up)
         measured = finite & ~returns
         zero = ops.zeros_like(energy)
@@ -312,15 +316,6 @@ class mclmc(step_adaptation.WarmedUp):
         rounding = _ROUNDING / self.temperature * energy
         return wanted * (self.energy_error * dimension) + ops.square(rounding)
 
-    def _adapted(self, state: State, ratio: Tensor, dimension: int) -> State:
-        """Return the state with step and scales, new ones until the warm-up is over."""
-        scale, search, spread = tensors.when(
-            state.number < self.warm_up,
-            lambda learned: self._learned(learned, state, ratio, dimension),
-            (state.scale, state.search, state.spread),
-        )
-        return state._replace(scale=list(scale), search=search, spread=spread)
-
     def _learned(
         self, learned: Any, state: State, ratio: Tensor, dimension: int
     ) -> tuple[base.Position, Search, step_adaptation.Spread]:
@@ -338,7 +333,6 @@ class mclmc(step_adaptation.WarmedUp):
         return scale, search._replace(log_step=log_step), spread
 
     def check(self, state: State) -> None:
-        """Raise an error if the chains cannot move from their start."""
         with np.errstate(over="ignore"):
             finite = [np.isfinite(np.square(g)).all() for g in state.gradient]
         if not all(finite):
@@ -348,12 +342,9 @@ class mclmc(step_adaptation.WarmedUp):
             )
 
     def summary(self, state: State, counts: dict[str, Array]) -> dict[str, Array]:
-        means = dict(
-            step_size="steps", decoherence_length="steps", energy_error="measured"
-        )
-        found = {
-            name: base.share(counts[name], counts[of]) for name, of in means.items()
-        }
+        steps, names = counts["steps"], ("step_size", "decoherence_length")
+        found = {name: base.share(counts[name], steps) for name in names}
+        found["energy_error"] = base.share(counts["energy_error"], counts["measured"])
         return found | {name: counts[name] for name in ("nonfinite", "returns")}
 
 
@@ -375,16 +366,6 @@ def update_search(search: Search, ratio: Tensor, averages: Tensor) -> Search:
     change = ops.log1p((ratio - 1.0) / (search.weight + 1.0)) / ORDER
     weight = ops.where(averages, search.weight + 1.0, LEAST_WEIGHT + 0.0 * largest)
     return Search(search.log_step - change, weight)
-
-
-def init_guard(position: base.Position) -> Guard:
-    """Return the guard before the first step."""
-    return Guard(
-        base.slots_like(position, "guard_point"),
-        base.slots_like(position, "guard_gradient"),
-        base.Slot("guard_energy"),
-        base.Slot("guard_total"),
-    )
 
 
 def guarded(state: Any, ratio: Tensor, warm_up: int) -> tuple[Any, Tensor]:

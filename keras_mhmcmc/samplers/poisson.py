@@ -26,8 +26,7 @@ theta and the counts have the density prod_i (lambda M_i / L + phi_i)^s_i / s_i!
 the prior, whose sum over all counts is the target. (1) draws the counts given theta,
 and (2) is a test on this density.
 
-So a move may follow the gradient of this density. The batch (1) is drawn first, and
-stays the same for the way back:
+A move may follow the gradient of this density, with the batch (1) drawn first:
 
     (3)  g(theta) = (sum_i s_i L grad log p(x_i|theta) / (lambda M_i + L phi_i(theta))
                      + grad log p(theta)) / T
@@ -41,13 +40,10 @@ The first visit of the arrivals sums g(theta), and the second one g(theta') and 
 
 | paper     | name             | shape           | unit    |
 |-----------|------------------|-----------------|---------|
-| lower, upper | `lower`, `upper` | (N,)         | nats    |
 | T M_i     | `width`          | (K, B)          | nats    |
 | L         | `total`          | float           | nats    |
 | lambda    | `poisson_rate`   | float           | examples |
-| lambda + L phi_i/M_i | `value` of `Rates` | (K, B) | examples |
 | s_i       | `stays` of `bounded.py`, of each arrival | (K, B) | 1 |
-| L / (T M_i (lambda + L phi_i/M_i)) | `slope` | (K, B) | 1 / nat |
 | g         | `gradient`       | list of tensors | nats / weight |
 """
 
@@ -163,7 +159,6 @@ class poisson(BoundedWalk):
         return self.total if self.poisson_rate is None else self.poisson_rate
 
     def rate(self, walk: Walk) -> Tensor:
-        """Return lambda + L, (K,)."""
         return ops.zeros_like(walk.distance) + (self.extra + self.total)
 
     def propose(self, point: base.Position, density: base.Density) -> bounded.Move:
@@ -204,7 +199,6 @@ class poisson(BoundedWalk):
         return bounded.visit_arrivals(*visited, first, _FIRST_BLOCK)
 
     def _of_prior(self, point: base.Position, density: base.Density) -> base.Position:
-        """Return what the prior adds to g."""
         return [g / self.temperature for g in density.prior_gradient(point)]
 
     def _rates(self, value: Tensor, low: Tensor, high: Tensor) -> Rates:
@@ -264,7 +258,6 @@ def moved_log_ratio(
 
 
 def checked_limits(lower: Array, upper: Array) -> tuple[Array, Array]:
-    """Return both bounds as arrays, float64, (N,), or raise a `ValueError`."""
     low = _validate.array("Argument `lower`", lower)
     high = _validate.array("Argument `upper`", upper)
     if low.ndim != 1 or low.size == 0 or low.shape != high.shape:

@@ -33,9 +33,6 @@ without the last factor for a batch with replacement.
 |--------------|-------------------|-----------------|----------|
 | tau, here T  | `temperatures`    | (R,)            | 1        |
 | sigma^2, v   | `variance`        | as `energy`     | nats^2   |
-| u            | `uniforms`        | (R - 1, K)      | 1        |
-| m            | `size`            | int             | examples |
-| s^2          | `sample_variance` | ()              | nats^2   |
 | 2, here R    | `replicas`        | int             | count    |
 | K, ours      | `num_chains`      | int             | count    |
 """
@@ -70,7 +67,6 @@ class OfReplicas(Schedule):
         return ops.repeat(ops.stack(values), self.num_chains)
 
     def get_config(self) -> dict[str, Any]:
-        """Return the arguments of the constructor."""
         return {"values": self.values, "num_chains": self.num_chains}
 
 

@@ -195,7 +195,6 @@ class SGHMC(Sampler):
         name: str = "sghmc",
         **options: Any,
     ) -> None:
-        given: dict[str, Any] = dict(momentum=momentum, temperature=temperature)
-        algorithm = sghmc(base.OF_OPTIMIZER, integrator=integrator, **given)
+        algorithm = base.of_optimizer(sghmc, locals())
         shared = train_size, prior, seed, name, options
         super().__init__(learning_rate, algorithm, *shared, nan_policy=nan_policy)

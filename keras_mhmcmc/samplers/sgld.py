@@ -119,6 +119,6 @@ class SGLD(Sampler):
         name: str = "sgld",
         **options: Any,
     ) -> None:
-        algorithm = sgld(base.OF_OPTIMIZER, temperature=temperature)
+        algorithm = base.of_optimizer(sgld, locals())
         shared = train_size, prior, seed, name, options
         super().__init__(learning_rate, algorithm, *shared, nan_policy=nan_policy)

@@ -10,8 +10,7 @@ position, velocity and thermostat is, with eta = epsilon / N,
     exp(-U(theta)/T - |v|^2 / (2 eta T) - n (xi - A - B)^2 / (2 gamma)).
 
 Gradient noise of variance V in each weight, in the gradient of U/N, is what a friction
-B = epsilon N V / (2 T) would need as noise. The thermostat becomes A + B, and the
-position keeps its law. In SGHMC the friction stays A, and T becomes T (A + B) / A.
+B = epsilon N V / (2 T) would need as noise. The thermostat becomes A + B.
 
 Equations, with n the number of weights of a chain:
 
@@ -20,10 +19,9 @@ Equations, with n the number of weights of a chain:
     xi    <- min(xi + gamma ((1 - xi/2) |v|^2 / (n eta T) - 1), 1)
 
 With v = h p, epsilon = N h^2, and h xi and h A under the names xi and A, these are the
-paper's, up to 1 - xi/2 and the limit 1; its gamma is eta. Here eta / gamma is the mass
-of the thermostat, on which the law of the position does not depend. Around xi = A, the
-kinetic energy E and the thermostat follow dE = -2 A (E - 1) - 2 (xi - A),
-dxi = gamma (E - 1): gamma = A^2 / 2, the default, is the largest that does not swing.
+paper's, up to 1 - xi/2 and the limit 1; its gamma is eta. Around xi = A, the kinetic
+energy E and the thermostat follow dE = -2 A (E - 1) - 2 (xi - A), dxi = gamma (E - 1):
+gamma = A^2 / 2, the default, is the largest that does not swing.
 
 Not in the paper is the factor 1 - xi/2. On a Gaussian with precision L in all
 directions, a constant xi gives var(theta) = (1 - xi/2) var(v) / (eta L): without the
@@ -44,7 +42,6 @@ Above xi = 2 a step heats, so the thermostat would rise without end: hence the l
 | N h^2     | `learning_rate`   | scalar, () or (K,)| weights^2 examples / nat     |
 | h A       | `friction`, A     | float             | 1; 1 - `momentum`            |
 | -         | `rate`, gamma     | float             | 1                            |
-| h^2       | eta               | scalar            | weights^2 / nat              |
 """
 
 import dataclasses
@@ -63,7 +60,7 @@ from keras_mhmcmc.samplers.parts import tensors
 from keras_mhmcmc.samplers.parts.tensors import ops
 from keras_mhmcmc.samplers.sghmc import velocity_at
 
-_UP_TO_ONE = _validate.Interval(0.0, 1.0, high_open=False)
+_UP_TO_ONE = _validate.Interval(0.0, 1.0, high_open=False)  # and 0
 _LARGEST = 1.0  # thermostat: a step that keeps nothing of the velocity
 
 
@@ -163,9 +160,8 @@ class sgnht(base.Diffusion):
     def auxiliary_at(
         self, current: base.Current, before: base.Current, evaluation: base.Evaluation
     ) -> State:
-        """Return the state with SGHMC's new velocity, for the momentum 1 - xi."""
         state = before.auxiliary
-        share = 1.0 / (2.0 - state.thermostat)
+        share = 1.0 / (2.0 - state.thermostat)  # SGHMC's, for the momentum 1 - xi
         velocity = velocity_at(current, before, evaluation, share)
         return state._replace(velocity=velocity)
 
@@ -223,7 +219,6 @@ class SGNHT(Sampler):
         name: str = "sgnht",
         **options: Any,
     ) -> None:
-        given: dict[str, Any] = dict(momentum=momentum, temperature=temperature)
-        algorithm = sgnht(base.OF_OPTIMIZER, thermostat_rate=thermostat_rate, **given)
+        algorithm = base.of_optimizer(sgnht, locals())
         shared = train_size, prior, seed, name, options
         super().__init__(learning_rate, algorithm, *shared, nan_policy=nan_policy)

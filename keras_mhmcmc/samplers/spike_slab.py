@@ -7,8 +7,7 @@ gradient MCMC with a stochastic approximation adaptation", eq. (3) to (17); publ
 Target: given the latent variables rho, kappa, sigma and delta, exp(-U(beta)/T) with U
 of eq. (11). At T = 1 it is the posterior under the prior N(0, sigma^2 / kappa). Eq.
 (13) to (16) are an EM step. The latent variables move to a fixed point of this step,
-averaged over the target. At the fixed point rho is a mean-field quantity, not the
-posterior probability of the slab. If there are several fixed points, the start decides.
+averaged over the target.
 
 Equations, with the sums over the p weights of one group, and N examples:
 
@@ -33,7 +32,6 @@ digits of 1 - rho, by which kappa is exact.
 
 | paper         | name            | shape           | unit                            |
 |---------------|-----------------|-----------------|---------------------------------|
-| beta          | `position`      | list of tensors | weights                         |
 | 1 - rho       | `spike`         | list of tensors | 1                               |
 | kappa         | -               | list of tensors | 1 / v0                          |
 | sigma         | `sigma`         | (..., groups)   | weights, or targets: regression |
@@ -43,8 +41,6 @@ digits of 1 - rho, by which kappa is exact.
 | RSS           | `rss`, residual sum of squares | (...) | targets^2                  |
 | omega         | `step_size`     | scalar          | 1                               |
 | p             | `size`          | (groups,)       | count                           |
-| N epsilon^(k) | `learning_rate` | scalar, (...)   | weights^2 examples / nat        |
-| T = 1 / tau   | `temperature`   | scalar, (...)   | 1                               |
 
 (...) is () for one chain and (K,) for K chains, whose tensors have a leading axis K.
 
@@ -69,7 +65,6 @@ import keras
 import numpy as np
 
 from keras_mhmcmc import _backend
-from keras_mhmcmc import _validate
 from keras_mhmcmc._names import distinct
 from keras_mhmcmc._serialize import serializable
 from keras_mhmcmc._types import Array
@@ -85,12 +80,10 @@ from keras_mhmcmc.samplers.parts.tensors import ops
 from keras_mhmcmc.samplers.sghmc import sghmc
 from keras_mhmcmc.samplers.sgld import sgld
 from keras_mhmcmc.schedules import PowerDecay
-from keras_mhmcmc.schedules import Schedule
 from keras_mhmcmc.schedules import check_shares
 
 NO_GRADIENT = -1.0  # the spread of a layer before the first gradient
 LIKELIHOODS = ("categorical", "gaussian")
-_STEP = _validate.Interval(0.0, 1.0, low_open=True, high_open=False)
 
 
 class Numbers(NamedTuple):
@@ -183,11 +176,10 @@ class sgldsa(protocol.Algorithm):
         step_size = self.step_size
         if step_size is None:
             step_size = PowerDecay(0.1, 1000.0, 0.75)
-        elif not isinstance(step_size, Schedule):
-            hint = "A `LearningRateSchedule` that falls from at most 1 will do as well."
-            step_size = _validate.number("step_size", step_size, _STEP, hint)
         protocol.set_checked(self, base=base, step_size=step_size)
-        protocol.check(self, layer_temperatures=(True, False))
+        hint = "A `LearningRateSchedule` that falls from at most 1 will do as well."
+        kind = protocol.OrSchedule(protocol.UP_TO_ONE, hint)
+        protocol.check(self, step_size=kind, layer_temperatures=(True, False))
 
     def _diffusion(self) -> protocol.Diffusion:
         return sgld(self.learning_rate, temperature=self.temperature)
@@ -593,11 +585,9 @@ class SGLDSA(SpikeSlabOptimizer):
         name: str = "sgldsa",
         **options: Any,
     ) -> None:
-        given: dict[str, Any] = dict(prior=prior, likelihood=likelihood)
-        given |= dict(step_size=step_size, temperature=temperature)
-        given |= dict(layer_temperatures=layer_temperatures)
-        shared = sgldsa(protocol.OF_OPTIMIZER, **given), train_size, seed, name, options
-        super().__init__(learning_rate, *shared, nan_policy=nan_policy)
+        kernel = protocol.of_optimizer(sgldsa, locals())
+        shared = train_size, seed, name, options
+        super().__init__(learning_rate, kernel, *shared, nan_policy=nan_policy)
 
 
 @serializable
@@ -636,10 +626,7 @@ class SGHMCSA(SpikeSlabOptimizer):
         name: str = "sghmcsa",
         **options: Any,
     ) -> None:
-        given: dict[str, Any] = dict(prior=prior, likelihood=likelihood)
-        given |= dict(step_size=step_size, temperature=temperature, momentum=momentum)
-        given |= dict(layer_temperatures=layer_temperatures)
-        kernel = sghmcsa(protocol.OF_OPTIMIZER, **given)
+        kernel = protocol.of_optimizer(sghmcsa, locals())
         shared = train_size, seed, name, options
         super().__init__(learning_rate, kernel, *shared, nan_policy=nan_policy)
 
@@ -689,7 +676,6 @@ class ESM(SpikeSlabOptimizer):
         name: str = "esm",
         **options: Any,
     ) -> None:
-        given: dict[str, Any] = dict(prior=prior, likelihood=likelihood)
-        given |= dict(beta_1=beta_1, beta_2=beta_2, epsilon=epsilon)
-        shared = esm(protocol.OF_OPTIMIZER, **given), train_size, seed, name, options
-        super().__init__(learning_rate, *shared, nan_policy=nan_policy)
+        kernel = protocol.of_optimizer(esm, locals())
+        shared = train_size, seed, name, options
+        super().__init__(learning_rate, kernel, *shared, nan_policy=nan_policy)

@@ -36,9 +36,8 @@ from keras_mhmcmc.samplers.base import Position
 from keras_mhmcmc.samplers.base import Slot
 from keras_mhmcmc.samplers.parts import proposals
 from keras_mhmcmc.samplers.parts import tensors
+from keras_mhmcmc.samplers.parts.proposals import AT_LEAST_ONE
 from keras_mhmcmc.samplers.parts.tensors import ops
-
-_AT_LEAST_ONE = _validate.Interval(1.0)
 
 REPLAY_TRIALS = 192
 REPLAY_SMALLEST = 1e-4
@@ -115,13 +114,9 @@ class BetaAdaptation:
         """Return the adaptation of these arguments of `mh.RSGLD`, checked."""
         first = None
         if not (isinstance(beta, str) and beta == "auto"):
-            first = _validate.number("beta", beta, _AT_LEAST_ONE, hint='Or "auto".')
+            first = _validate.number("beta", beta, AT_LEAST_ONE, hint='Or "auto".')
         rule = _validate.choice("beta_adaptation", rule, ("replay", "paper", None))
         return cls(first, rule)
-
-    def bind_data_size(self, train_size: int | None, batch_size: int | None) -> Self:
-        steps = train_size // batch_size if train_size and batch_size else 1
-        return dataclasses.replace(self, steps=steps)
 
     def init(self) -> State:
         is_auto = self.first is None

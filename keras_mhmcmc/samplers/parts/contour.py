@@ -7,8 +7,8 @@ gradient Langevin dynamics", for the field with exponent 1 and the shared densit
 
 Target: the chain samples exp(-U(x)/T) / Psi(U(x))^zeta. Psi interpolates the masses
 theta(i) of the energy's m subregions. With the importance weights Psi(U(x))^zeta, draws
-have the distribution exp(-U(x)/T), if the factor never reaches its limit. A finite
-step, gradient noise, and a theta that still changes add biases.
+have the distribution exp(-U(x)/T), if the factor never reaches its limit, up to the
+biases of a finite step, of gradient noise, and of a theta that still changes.
 
 Equations, with J the subregion of the point x that was just evaluated:
 
@@ -51,22 +51,16 @@ With U_(1) <= ... <= U_(n) the finite energies in order:
     u_1  =  the 10% quantile of U_(1), ..., U_(n), by linear interpolation
     du   =  4 (U_(n) - u_1) / (m - 2), at least 1e-6 max(|u_1|, |U_(n)|, 1)
 
-So the last subregion begins four times as far above u_1 as the highest energy: a
-flattened chain climbs higher than the pilot, and the energies of a network at T = 1
-rise for long after they have fallen (`docs/contour.md` has a table). Chains that share
-theta find one partition together, others one each. The weight of a draw is
-(Psi(U)/du)^zeta, so that weights of chains with different partitions can be compared.
+A flattened chain climbs higher than the pilot, and the energies of a network at T = 1
+rise for long after they have fallen (`docs/contour.md` has a table). The weight of a
+draw is (Psi(U)/du)^zeta: weights of chains with different partitions can be compared.
 
 | paper            | name             | shape           | unit                        |
 |------------------|------------------|-----------------|-----------------------------|
-| x                | `position`       | list of tensors | weights                     |
 | J                | `index`          | (...), int32    | 1, from 0                   |
 | log theta        | `log_masses`     | (..., m)        | nats                        |
-| log Psi(U)       | `log_psi`        | (...)           | nats                        |
 | factor           | `multiplier`     | (...)           | 1                           |
 | omega            | `step_size`      | scalar          | 1                           |
-| N epsilon_k      | `learning_rate`  | scalar, (...)   | weights^2 examples / nat    |
-| tau, here T      | `temperature`    | scalar, (...)   | 1                           |
 
 (...) is () for one chain and (K,) for K chains. If they share theta, log theta is (m,).
 """
