@@ -28,13 +28,6 @@ A step of the optimizer evaluates one gradient at q. Between two paths it begins
 whatever the gradient. On a path it makes (1) to (3), the last (3) with v' as well, so
 that the path ends at q - v/2. The end of the first path becomes the first state,
 without a test. So do those of all paths that begin in the first `warm_up` steps.
-
-| paper   | name            | shape           | unit                           |
-|---------|-----------------|-----------------|--------------------------------|
-| q       | `point`         | list of tensors | weights                        |
-| v       | `velocity`      | list of tensors | weights per step               |
-| rho     | `work`          | () or (K,)      | nats                           |
-| n       | `steps_per_test` | int            | steps                          |
 """
 
 import dataclasses
@@ -78,7 +71,6 @@ class Scalars(NamedTuple):
 def scalars_of(
     learning_rate: Tensor, momentum: float, temperature: Tensor, train_size: int
 ) -> Scalars:
-    """Return the numbers of (1)."""
     b = (1.0 - momentum) / (1.0 + momentum)
     share = 1.0 / (1.0 + b)
     noise = base.noise_scale(2.0 * b * learning_rate, temperature, train_size)
@@ -254,9 +246,6 @@ class AmagoldPath(base.Diffusion):
             warm_up=self.warm_up,
             warm_up_argument=("warm_up", self.warm_up),
         )
-
-    def with_warm_up(self, steps: int) -> Self:
-        return dataclasses.replace(self, warm_up=steps)
 
     def init(self, position: base.Position) -> PathState:
         lists = [base.slots_like(position, name) for name in PathState._fields[1:4]]
@@ -455,7 +444,6 @@ class AMAGOLD(Sampler):
         object.__setattr__(self, "_data", Data(x, y, sample_weight))
 
     def build(self, variables: Sequence[keras.Variable]) -> None:
-        """Create the optimizer's variables for these model variables."""
         if self.processes > 1:
             raise ValueError(
                 "AMAGOLD must run in a single process: its test needs all of the data "
@@ -465,7 +453,6 @@ class AMAGOLD(Sampler):
         super().build(variables)
 
     def use_chains(self, num_chains: int) -> None:
-        """Refuse several chains: each would need a test of its own."""
         raise ValueError(
             "Argument `optimizer` of an `mh.ParallelChains` must be another sampler "
             "than `mh.AMAGOLD`, which tests a single chain. Fit a model for each "
@@ -548,7 +535,6 @@ class AMAGOLD(Sampler):
         _backend.write(base.leaves(self.slots), copies)
 
     def propose(self) -> None:
-        """Begin a path, after `settle`."""
         if not self.built:
             return
         _backend.return_values(self)
@@ -572,7 +558,6 @@ class AMAGOLD(Sampler):
         """Do nothing: the energy of the state is known."""
 
     def sample_info(self) -> SampleInfo:
-        """Return the energy of the state."""
         _backend.return_values(self)
         energy = ops.convert_to_numpy(self.slots.energy)
         return SampleInfo(energy, np.zeros_like(energy), True)
@@ -587,7 +572,6 @@ class AMAGOLD(Sampler):
         return is_lost and self._stage() == NOTHING
 
     def reason_of_loss(self) -> str:
-        """Return why there is no state, and what to do."""
         if self._stage() == FREE:
             return (
                 "AMAGOLD has no state to sample: no path has ended. Train for a whole "

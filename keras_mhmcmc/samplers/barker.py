@@ -20,16 +20,12 @@ part, of which the noise of an estimate may be a share, and a rest:
     (3)  X_nc ~ N(0, sigma^2 - s_Delta^2), and X_corr from the table
     (4)  accept theta' if Delta* + X_nc + X_corr > 0
 
-where sigma = 1, and N(0, sigma^2) + X_corr has nearly the logistic distribution. (The
-bound of the paper's corollary 1, by how much Delta* differs from a normal number, is
-loose: an error of 0.1 takes 14,000 examples or more.)
+where sigma = 1, and N(0, sigma^2) + X_corr has nearly the logistic distribution.
 
 X_corr takes the values 0, +-0.75, +-1.5, ... Their probabilities minimise the squared
 differences between the distribution function of N(0, 1) + X_corr and the logistic one
 at 1,401 points from 0 to 35, in float64, under the constraint that none is negative
-(Lawson and Hanson 1974, chapter 23). The two functions differ by at most 6.5e-7. No
-distribution is exact: the characteristic function pi t / sinh(pi t) of the logistic,
-over that of the normal, exp(-t^2 / 2), grows without end.
+(Lawson and Hanson 1974, chapter 23). The two functions differ by at most 6.5e-7.
 
 In networks (`mh.Barker`) a step gets one mini-batch of an epoch, and adds it to the
 batch of the test. Then, with theta' = theta + d, and d = 0 before the first step,
@@ -120,33 +116,12 @@ class barker(GrowingWalk):
     Example:
 
     >>> import keras_mhmcmc as mh
-    >>> import numpy as np
-    >>> from keras import ops
-    >>> y = np.random.default_rng(0).normal(1.0, 1.0, size=2000).astype("float32")
-    >>> draws = mh.sample(
-    ...     mh.kernels.barker(0.02, block_size=200),
-    ...     1.0,
-    ...     log_likelihood=lambda theta, y: -0.5 * ops.square(y - theta),
-    ...     data=y,
-    ...     num_steps=100,
-    ...     progress=False,
-    ... )
-    >>> draws.position.shape
-    (1, 100)
+    >>> kernel = mh.kernels.barker(0.02, block_size=200)
 
     Reference: Seita, Pan, Chen and Canny (2017), algorithm 1.
     """
 
-    learning_rate: float
-    _: dataclasses.KW_ONLY
-    temperature: float = 1.0
-    block_size: int = 512
-    train_size: int | None = dataclasses.field(default=None, init=False)
-
     num_uniforms = 3
-
-    def __post_init__(self) -> None:
-        base.check(self, **growing.WALK)
 
     @property
     def arrays(self) -> list[Array]:
@@ -213,8 +188,6 @@ _TABLE = tuple(float(x) for x in correction_table())
 
 
 class StepsState(NamedTuple):
-    """The state of the chain, the proposed step, and what its examples have shown."""
-
     point: base.Position
     step: base.Position
     count: Tensor
@@ -242,7 +215,6 @@ class BarkerSteps(base.Diffusion):
         return StepsState(position, base.slots_like(position, "step"), *sums)
 
     def proposal(self, state: StepsState) -> base.Position:
-        """Return theta'."""
         return tensors.add_scaled(state.point, 1.0, state.step)
 
     def test(
@@ -311,13 +283,11 @@ class Barker(Sampler):
     has the bias of `mh.kernels.barker`, and the tests of an epoch share no examples,
     which correlates their errors slightly.
 
-    A proposal is a random walk, which needs no gradient. A step evaluates each example
-    of its mini-batch at both positions, and adds the differences to those of the steps
-    before, until their estimate of log r = (U(theta) - U(theta')) / T has a variance
-    below 1, or until they are all of the data. Then the test accepts with nearly
-    Barker's probability 1 / (1 + exp(-log r)). If an epoch ends during a test, the next
-    epoch begins it anew, with the same proposal. The model always holds the state. A
-    proposal whose losses are not finite is rejected and counted.
+    A proposal is a random walk, which needs no gradient. The batch of a test grows from
+    step to step, until the test of `mh.kernels.barker` can decide. If an epoch ends
+    during a test, the next epoch begins it anew, with the same proposal. The model
+    always holds the state. A proposal whose losses are not finite is rejected and
+    counted.
 
     A random walk in d dimensions needs about d accepted moves, or more, for an
     independent sample. So this sampler is for small networks, and for a few weights of
@@ -396,7 +366,6 @@ class Barker(Sampler):
             self._look_at_epoch(self._read_counts())
 
     def use_chains(self, num_chains: int) -> None:
-        """Refuse several chains: each would need a test of its own."""
         raise ValueError(
             "Argument `optimizer` of an `mh.ParallelChains` must be another sampler "
             "than `mh.Barker`, which tests a single chain. Fit an `mh.BarkerChain` for "
@@ -409,7 +378,6 @@ class Barker(Sampler):
         grads: Sequence[Tensor],
         trainable_variables: Sequence[keras.Variable] | None = None,
     ) -> None:
-        """Refuse gradients: the test needs the losses of single examples."""
         raise ValueError(
             "Argument `optimizer` must be another sampler than `mh.Barker` for this "
             "model: the test needs the losses of single examples. Fit "

@@ -126,8 +126,6 @@ class Current(NamedTuple):
 
 
 class Info(NamedTuple):
-    """What a step reports."""
-
     counts: dict[str, Tensor]  # name -> () or (K,), float32, added up over the steps
     log_weight: Tensor = None  # of the evaluated point, if the algorithm has weights
     accepted: Tensor = None  # bool: the point is the new state; None: it always is
@@ -148,7 +146,6 @@ class Slot:
 def slots_like(
     position: Position, name: str, value: float = 0.0, dtype: str | None = None
 ) -> list[Slot]:
-    """Return a slot of the same shape for each weight."""
     return [
         Slot(name, tuple(x.shape), dtype, value, weight)
         for weight, x in enumerate(position)
@@ -280,7 +277,9 @@ class Algorithm(Kernel):
 
     def with_warm_up(self, steps: int) -> Self:
         """Return the algorithm with a warm-up of so many steps, if it has one."""
-        return self
+        if not hasattr(self, "warm_up"):
+            return self
+        return dataclasses.replace(self, warm_up=steps)  # type: ignore[type-var]
 
     @abc.abstractmethod
     def decide(self, state: Any, evaluation: Evaluation) -> tuple[Current, Info]:
@@ -293,7 +292,6 @@ class Algorithm(Kernel):
     def step(
         self, state: Any, density: "Density"
     ) -> tuple[Any, list[Tensor], dict[str, Tensor]]:
-        """Evaluate, decide, and move."""
         evaluation = density.evaluation(self, self.point(state))
         current, info = self.decide(state, evaluation)
         counts = {"nonfinite": ops.cast(~ops.isfinite(evaluation.energy), "float32")}
@@ -335,6 +333,26 @@ class Diffusion(Algorithm):
         """Return the evaluated point: nothing is rejected."""
         current = Current(state.point, evaluation.gradient, evaluation.energy, state)
         return current, Info({})
+
+
+class OnDiffusion(Algorithm):
+    """Abstract: an algorithm around the move of a diffusion, `base` in its state too.
+
+    A setting that the diffusion has as well goes to it.
+    """
+
+    kind: type[Diffusion]
+    base: Diffusion
+
+    def diffusion(self) -> Diffusion:
+        """Return the diffusion with its settings, which are checked."""
+        taken = inspect.signature(self.kind).parameters
+        given = {n: getattr(self, n) for n in taken if hasattr(self, n)}
+        return self.kind(**given)
+
+    def point(self, state: Any) -> Position:
+        """Return the position to evaluate next."""
+        return self.base.point(state.base)
 
 
 class Density(Protocol):
@@ -400,7 +418,6 @@ class ExampleTest(Kernel):
 
     @property
     def traits(self) -> Traits:
-        """What the kernel needs and gives."""
         counts = ("accepted", "proposed", "examples", "nonfinite")
         return Traits(counts=counts, draws_data=True, needs_examples=True)
 
@@ -427,7 +444,6 @@ def bound(algorithm: Frozen, **values: Any) -> Frozen:
 
 
 def set_checked(algorithm: object, **values: Any) -> None:
-    """Set settings of a frozen algorithm to their checked values."""
     for name, value in values.items():
         object.__setattr__(algorithm, name, value)
 
@@ -440,15 +456,11 @@ def of_optimizer(kernel: Callable[..., Frozen], arguments: dict[str, Any]) -> Fr
 
 
 class OrNone(NamedTuple):
-    """A kind of setting that may be None as well."""
-
     kind: _validate.Interval | int
     hint: str = ""
 
 
 class OrSchedule(NamedTuple):
-    """A kind of setting that may be a schedule as well."""
-
     kind: _validate.Interval
     hint: str = "A `LearningRateSchedule` will do as well."
 
@@ -473,7 +485,6 @@ def checked(name: str, value: Any, kind: Kind) -> Any:
 
 
 def check(algorithm: object, **kinds: Kind) -> None:
-    """Check settings of a frozen algorithm."""
     for name, kind in kinds.items():
         set_checked(algorithm, **{name: checked(name, getattr(algorithm, name), kind)})
 

@@ -56,8 +56,6 @@ _VISITED = 0.999
 
 
 class State(NamedTuple):
-    """The state of the base, and the learned masses."""
-
     base: Any  # its first field is `point`
     log_masses: Tensor  # (..., m), or (m,) if all chains share them
     visits: Any  # int32, (..., m), or () if visits are not counted
@@ -65,7 +63,7 @@ class State(NamedTuple):
 
 
 @dataclasses.dataclass(frozen=True)
-class csgld(protocol.Algorithm):
+class csgld(protocol.OnDiffusion):
     """Make contour SGLD, a kernel for `mh.sample`.
 
     The kernel samples exp(-U/T) / Psi(U)^zeta. The energy U in nats is minus the log
@@ -138,6 +136,7 @@ class csgld(protocol.Algorithm):
     pilot: Pilot | None = dataclasses.field(init=False, repr=False)
     log_masses: tuple[float, ...] = dataclasses.field(init=False, repr=False)
 
+    kind = sgld
     counts_visits: ClassVar[bool] = False  # whether the state counts visits
 
     def __post_init__(self) -> None:
@@ -155,7 +154,7 @@ class csgld(protocol.Algorithm):
         masses, zeta, steps = self.masses, self.zeta, self.pilot_steps
         protocol.set_checked(
             self,
-            base=self._diffusion(),
+            base=self.diffusion(),
             contour=Contour(
                 energy_min=given.energy_min if given else math.nan,
                 energy_gap=given.energy_gap if given else math.nan,
@@ -179,11 +178,7 @@ class csgld(protocol.Algorithm):
                 f"{count} subregions. Received: masses=None"
             )
 
-    def _diffusion(self) -> protocol.Diffusion:
-        return sgld(self.learning_rate, temperature=self.temperature)
-
     def _checked_partition(self) -> EnergyPartition | None:
-        """Return the partition, or None for "auto", or raise a `ValueError`."""
         if not isinstance(self.partition, str) or self.partition != "auto":
             return checked_energy_partition(self.partition, ' or "auto"')
         if self.masses is not None or not self.adapt:
@@ -213,7 +208,6 @@ class csgld(protocol.Algorithm):
         return protocol.bound(self, pilot=self.pilot.shortened(steps))
 
     def energy_unit(self, number: int, dimension: int) -> float | None:
-        """Return the width of a subregion; None if a pilot finds it."""
         return None if self.pilot is not None else self.contour.energy_gap
 
     def init(self, position: protocol.Position) -> State:
@@ -224,9 +218,6 @@ class csgld(protocol.Algorithm):
         visits = protocol.Slot("visits", bins, "int32") if self.counts_visits else ()
         found = () if self.pilot is None else self.pilot.init()
         return State(self.base.init(position), masses, visits, found)
-
-    def point(self, state: State) -> protocol.Position:
-        return self.base.point(state.base)
 
     def contour_of(self, state: State) -> Contour:
         """Return the fixed numbers, and the partition that the state has found."""
@@ -287,7 +278,6 @@ class csgld(protocol.Algorithm):
         return state._replace(base=base)
 
     def summary(self, state: State, counts: dict[str, Array]) -> dict[str, Array]:
-        """Return the mean number of the subregion, from 1, and the mean multiplier."""
         if not self.counts_visits:
             return {}
         steps = np.where(counts["steps"] > 0, counts["steps"], np.nan)
@@ -332,7 +322,6 @@ class csgld(protocol.Algorithm):
         return message
 
     def advice(self, low: float, high: float) -> str:
-        """Return advice: a partition for energies from low to high, nats."""
         if self.pilot is not None:
             return (
                 "The pilot ended before the energies were stationary: make the sampler "
@@ -376,9 +365,7 @@ class csghmc(csgld):
     _: dataclasses.KW_ONLY
     momentum: float = 0.9
 
-    def _diffusion(self) -> protocol.Diffusion:
-        given: dict[str, Any] = dict(momentum=self.momentum)
-        return sghmc(self.learning_rate, temperature=self.temperature, **given)
+    kind = sghmc
 
 
 def checked_step_size(step_size: Any, rho: float) -> float | Schedule:
@@ -430,7 +417,6 @@ def first_log_masses(masses: Any, partitions: int) -> tuple[float, ...]:
 
 
 def outside_message(below: float, above: float, advice: str) -> str | None:
-    """Return a warning of the shares of energies outside a partition, or None."""
     if above > _MOST_ABOVE:
         where = f"{above:.0%} of the energies lie above the last boundary"
     elif below > _MOST_BELOW:
@@ -444,7 +430,6 @@ def outside_message(below: float, above: float, advice: str) -> str | None:
 
 
 def empty_message(visits: Array, contour: Contour) -> str | None:
-    """Return a warning about subregions without visits, (m,), or None."""
     visits = np.asarray(visits)
     if visits.sum() < _ENOUGH_VISITS * len(visits):
         return None
@@ -490,7 +475,6 @@ class ContourOptimizer(Sampler):
         super().__init__(learning_rate, kernel, *shared, nan_policy=nan_policy)
 
     def _look_at_epoch(self, counts: dict[str, Array]) -> None:
-        """Warn, too, if most energies of an epoch lie outside the partition."""
         super()._look_at_epoch(counts)
         steps = np.sum(counts["steps"])
         if steps >= _FEWEST:
@@ -499,7 +483,6 @@ class ContourOptimizer(Sampler):
             self._watch.say("partition", outside_message(below, above, advice))
 
     def _look_at_end(self) -> None:
-        """Warn if a run ends in the pilot, or left subregions empty between others."""
         super()._look_at_end()
         if not _backend.hold_values(self._state.all):
             return

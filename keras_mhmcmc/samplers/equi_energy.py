@@ -30,24 +30,20 @@ and log r has no q. If m_k = n, a local move draws a new order, which changes no
 
 Jump: (theta', I') is a uniform member of ring j of chain k + 1, where j is the ring of
 h_{k+1}(theta, I), the energy of the chain's own state at the batch size of chain k + 1,
-H_j <= h_{k+1}(theta, I) < H_{j+1}. (The paper finds the ring by h_k, and writes
-I(theta) for its index.)
+H_j <= h_{k+1}(theta, I) < H_{j+1}. (The paper finds the ring by h_k.)
 
     log r = (V_k(h_k) - V_k(h_k')) / T_k
             - (V_{k+1}(h_{k+1}) - V_{k+1}(h_{k+1}')) / T_{k+1}
 
-The paper uses one energy for both temperatures, with m_k - m_{k+1} more examples. Here
-a ring keeps the order I' itself. The further examples are the next ones in this order,
-each energy has the batch of its own chain, and the jump is exact on (theta, I). For
-k = 0 the batch with the further examples is all of the data, in any order.
+A ring keeps the order I' itself. So each energy has the batch of its own chain, where
+the paper uses one energy for both temperatures, and the jump is exact on (theta, I).
 
 Energies are differences from a reference, whose energy on all of the data is h_ref:
 
     h_k(theta, I) = h_ref + n / m_k sum (l_i(ref) - l_i(theta))
                     + log prior(ref) - log prior(theta)
 
-with the sum over the first m_k examples of I. Without a reference, log r to a new batch
-would have a standard deviation of 33 nats in the paper's mixture at m = 1000.
+with the sum over the first m_k examples of I.
 
 Steps: after each window of proposals in the burn-in, eps_k is divided by 1.25 if the
 acceptance was below the target range, and multiplied by 1.25 if it was above. After the
@@ -147,12 +143,10 @@ class EquiEnergy(base.Kernel):
 
     @property
     def size(self) -> int:
-        """K."""
         return len(self.batch_sizes)
 
     @property
     def temperatures(self) -> list[float]:
-        """The temperatures T_k of the chains."""
         return ladder(self.batch_sizes[0], self.batch_sizes, self.alpha)
 
     @property
@@ -205,7 +199,6 @@ class EquiEnergy(base.Kernel):
     def step(
         self, state: State, density: base.Density
     ) -> tuple[State, list[Tensor], dict[str, Tensor]]:
-        """Move the chains from the hottest on, and record positions and energies."""
         (normals, uniforms), number = density.noise, density.number
         chains, rings = list(state.chains), list(state.rings)
         visits = list(ops.unstack(state.visits, self.size))
@@ -237,7 +230,6 @@ class EquiEnergy(base.Kernel):
         return state, record, dict(zip(COUNTS, sums, strict=True))
 
     def summary(self, state: State, counts: dict[str, Array]) -> dict[str, Array]:
-        """Return diagnostics of each ladder and chain, (C, K), and settings, (K,)."""
         shares = {
             f"{kind}acceptance": base.share(
                 counts[f"{kind}accepted"].T, counts[f"{kind}proposed"].T
@@ -380,7 +372,6 @@ class EquiEnergy(base.Kernel):
 
 
 def ladder(train_size: int, batch_sizes: Sequence[int], alpha: float) -> list[float]:
-    """Return the temperatures T_k of the chains, the coldest first."""
     return [
         1.0 if size == train_size else mint_temperature(alpha, train_size, size)
         for size in batch_sizes
@@ -390,7 +381,6 @@ def ladder(train_size: int, batch_sizes: Sequence[int], alpha: float) -> list[fl
 def default_levels(
     lowest: float, temperatures: Sequence[float], spacing: float = 10.0
 ) -> list[float]:
-    """Return the energy levels H_0..H_{K-1} in nats; `lowest` is H_0."""
     levels = [lowest]
     for temperature in temperatures[:-1]:
         levels.append(levels[-1] + spacing * temperature)
@@ -398,7 +388,6 @@ def default_levels(
 
 
 def truncated(energy: Tensor, level: float) -> Tensor:
-    """Return V_k of an energy."""
     return ops.maximum(energy, level)
 
 

@@ -15,8 +15,7 @@ deviation. The mass of a weight is 1/s^2:
             accept q if log u < log r
 
 The position moves first, so that a path of l steps needs l gradients. The random h
-keeps a path from having the length of a period of the target. `step_adaptation.py`
-finds epsilon and s in the first `warm_up` paths, for each chain.
+keeps a path from having the length of a period of the target.
 
 | paper     | name             | shape           | unit                        |
 |-----------|------------------|-----------------|-----------------------------|
@@ -42,8 +41,6 @@ _ENOUGH = 50  # paths, to know the acceptance
 
 
 class State(NamedTuple):
-    """The state of the chains, and what the warm-up has learned."""
-
     point: base.Position
     energy: Tensor  # at the point, (K,)
     number: Tensor  # of paths so far, int32, ()
@@ -241,6 +238,5 @@ class hmc(step_adaptation.WarmedUp):
 def drifted(
     position: base.Position, momentum: base.Position, scale: base.Position, step: Tensor
 ) -> base.Position:
-    """Return the position after a drift in units of the scales, (2)."""
     velocity = [s * r for s, r in zip(scale, momentum, strict=True)]
     return tensors.add_scaled(position, step, velocity)

@@ -52,8 +52,6 @@ _MOST_CHANGE, _LARGEST = 10.0, 1e30  # of h in a step, by h + delta, and of h
 
 
 class State(NamedTuple):
-    """A draw of q, its distance from the mean, and the moments of the gradient."""
-
     point: base.Position
     noise: base.Position
     momentum: base.Position

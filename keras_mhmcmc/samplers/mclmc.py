@@ -88,8 +88,6 @@ UNSAFE = 10.0  # mean of xi in a block above which a step is too long
 
 
 class Search(NamedTuple):
-    """The state of the search."""
-
     log_step: Tensor
     weight: Tensor
 
@@ -104,8 +102,6 @@ class Guard(NamedTuple):
 
 
 class State(NamedTuple):
-    """The state of the chains, and what the warm-up has learned."""
-
     point: base.Position
     velocity: base.Position  # 0 before the first step
     gradient: base.Position  # of U/N at the point
@@ -319,7 +315,6 @@ class mclmc(step_adaptation.WarmedUp):
     def _learned(
         self, learned: Any, state: State, ratio: Tensor, dimension: int
     ) -> tuple[base.Position, Search, step_adaptation.Spread]:
-        """Return scale, search and spread after a step of the warm-up."""
         scale, search, spread = learned
         parts = spread, scale, state.point, state.number, self.warm_up
         spread, scale, renews, window = step_adaptation.renewed(*parts)
@@ -349,7 +344,6 @@ class mclmc(step_adaptation.WarmedUp):
 
 
 def init_search(step_size: float) -> Search:
-    """Return the search before the first step."""
     return Search(
         base.Slot("log_step", value=math.log(step_size)),
         base.Slot("search_weight", value=LEAST_WEIGHT),

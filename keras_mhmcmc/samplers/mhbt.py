@@ -19,9 +19,8 @@ Equations, with q the density of the proposal:
     (3)  pi(theta) = exp(-U(theta) / T) * mean over I of exp((U - U_I)(theta) / T)
          c_n = m (MHBT), n^lambda = m^alpha (MINT), 2 sqrt(m) (RSGLD here)
 
-The mean losses of two batches differ by sigma sqrt(2/m), with sigma the standard
-deviation of the loss of one example. With c_n = 2 sqrt(m), the energies in log r differ
-by 2 sqrt(2) sigma nats, whatever m is.
+With c_n = 2 sqrt(m), the energies of two batches in log r differ by 2 sqrt(2) times the
+standard deviation of the loss of one example, whatever m is.
 
 With the reversible proposal, eq. (2) is the paper's (8). `mh.sample` draws I' at random
 from all batches. In `fit` the batches of one epoch share no example, and (1) holds
@@ -75,8 +74,6 @@ REFRESH_PROBABILITY = 0.1  # with which reversible proposals move a network
 
 
 class State(NamedTuple):
-    """The pending point, the state of the chain, and what drew the point."""
-
     point: base.Position
     position: base.Position
     gradient: base.Position  # empty for proposals that need none
@@ -163,9 +160,6 @@ class Metropolis(base.Algorithm):
         for name, part in parts.items():
             parts[name] = part and dataclasses.replace(part, steps=steps)
         return dataclasses.replace(self, temperature=temperature, **parts)
-
-    def with_warm_up(self, steps: int) -> Self:
-        return dataclasses.replace(self, warm_up=steps)
 
     def at_temperature(
         self, temperature: base.Rate, learning_rate: base.Rate | None = None

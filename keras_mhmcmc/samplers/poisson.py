@@ -249,7 +249,6 @@ def moved_log_ratio(
     new_gradient: base.Position,
     like: Tensor,
 ) -> Tensor:
-    """Return log q(theta' -> theta) - log q(theta -> theta') of (4), as `like` is."""
     terms = [
         ops.softplus(-x * g) - ops.softplus(x * new)
         for x, g, new in zip(delta, gradient, new_gradient, strict=True)

@@ -36,8 +36,6 @@ from keras_mhmcmc.samplers.parts.tensors import ops
 
 
 class State(NamedTuple):
-    """The position, and the running mean of squared gradients."""
-
     point: base.Position
     second_moment: base.Position
 

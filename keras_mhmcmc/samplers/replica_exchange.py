@@ -225,7 +225,6 @@ def decide_swaps(
 
 
 def pairs_of_turn(replicas: int, turn: Tensor) -> Tensor:
-    """Return which neighbours try to swap, in turn even and odd pairs, (R - 1, 1)."""
     pairs = ops.reshape(ops.arange(replicas - 1, dtype="int32"), (-1, 1))
     if replicas == 2:
         return pairs == 0

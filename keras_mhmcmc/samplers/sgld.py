@@ -23,8 +23,6 @@ from keras_mhmcmc.samplers.parts import tensors
 
 
 class State(NamedTuple):
-    """The state of the chain: its position, and nothing else."""
-
     point: base.Position
 
 

@@ -71,8 +71,6 @@ _LEAST = 1e-30  # of a variance
 
 
 class State(NamedTuple):
-    """The position, the velocity, and what the warm-up has learned of the noise."""
-
     point: base.Position
     velocity: base.Position  # 0 before the first step
     gradient: base.Position  # of the step before
@@ -86,9 +84,8 @@ class sgmclmc(base.Diffusion):
 
     It samples exp(-U/T), up to the bias of a finite step, and of correlated noise. The
     energy U in nats is minus the log density. The velocity has a constant length. The
-    gradient turns it, and so do the noise of mini-batches and noise that the sampler
-    adds. Noise that is the same in all directions makes no bias, so the warm-up
-    measures the noise of each weight. The step of a weight is then proportional to
+    gradient turns it, and so does noise, of mini-batches and of the sampler. The
+    warm-up measures the noise of each weight, whose step is then proportional to
     T / (N sqrt(V)), with V the variance of its gradient of U/N between mini-batches:
     large noise and a low temperature make the chain slow.
 
@@ -145,9 +142,6 @@ class sgmclmc(base.Diffusion):
             warm_up=self.warm_up,
             warm_up_argument=("warm_up", self.warm_up),
         )
-
-    def with_warm_up(self, steps: int) -> Self:
-        return dataclasses.replace(self, warm_up=steps)
 
     def bind_weights(self, weights: Sequence[Any], has_chains: bool) -> Self:
         if sum(math.prod(w.shape[1 if has_chains else 0 :]) for w in weights) < 2:

@@ -24,11 +24,10 @@ energy E and the thermostat follow dE = -2 A (E - 1) - 2 (xi - A), dxi = gamma (
 gamma = A^2 / 2, the default, is the largest that does not swing.
 
 Not in the paper is the factor 1 - xi/2. On a Gaussian with precision L in all
-directions, a constant xi gives var(theta) = (1 - xi/2) var(v) / (eta L): without the
-factor the variance of the position would be 5% too small at xi = 0.1. With it this
-variance is T / L at any step, if n is large. If B and L differ from direction to
-direction, each has the variance of SGHMC with the momentum 1 - xi, and the thermostat
-keeps the mean over the directions at T:
+directions, a constant xi gives var(theta) = (1 - xi/2) var(v) / (eta L). With the
+factor this variance is T / L at any step, if n is large. If B and L differ from
+direction to direction, each has the variance of SGHMC with the momentum 1 - xi, and the
+thermostat keeps the mean over the directions at T:
 
     var(theta_i) = T (A + B_i) / (xi L_i s_i),  s_i = 1 - eta L_i / (2 (2 - xi)),
     xi = mean of (A + B_i) / s_i.
@@ -65,8 +64,6 @@ _LARGEST = 1.0  # thermostat: a step that keeps nothing of the velocity
 
 
 class State(NamedTuple):
-    """The position, the velocity, and the friction that adapts."""
-
     point: base.Position
     velocity: base.Position
     thermostat: Tensor  # () or (K,), float32

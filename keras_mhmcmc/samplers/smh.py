@@ -58,8 +58,6 @@ PROPOSALS = ("crank_nicolson", "random_walk")
 
 
 class Measures(NamedTuple):
-    """A move in units of the Gaussian."""
-
     here: Tensor
     there: Tensor
     reach: Tensor

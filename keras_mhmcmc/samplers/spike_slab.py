@@ -23,7 +23,6 @@ Equations, with the sums over the p weights of one group, and N examples:
 
 Eq. (13) uses the averaged sigma and delta of the step before. Eq. (14) to (16) take rho
 as eq. (13) gives it. Only eq. (17) averages, once, and eq. (11) takes the averages.
-(The paper's algorithm 1 overwrites rho and kappa by averages before eq. (15) and (16).)
 In regression sigma is also the noise. There is then one sigma for all groups, eq. (15)
 sums over all of them, and the energy of the data is RSS / (2 sigma^2).
 
@@ -87,8 +86,6 @@ LIKELIHOODS = ("categorical", "gaussian")
 
 
 class Numbers(NamedTuple):
-    """The fixed numbers of the prior."""
-
     v0: float
     v1: float
     a: float
@@ -99,23 +96,19 @@ class Numbers(NamedTuple):
 
 
 class Latents(NamedTuple):
-    """The latent variables."""
-
     spike: protocol.Position  # 1 - rho of each sparse tensor
     sigma: Tensor  # (..., groups)
     delta: Tensor  # (..., groups)
 
 
 class State(NamedTuple):
-    """The state of the base, and the latent variables."""
-
     base: Any  # its first field is `point`
     latents: Latents
     spreads: Any  # of each layer's gradient, (..., layers), or ()
 
 
 @dataclasses.dataclass(frozen=True)
-class sgldsa(protocol.Algorithm):
+class sgldsa(protocol.OnDiffusion):
     """Make SGLD with a spike-and-slab prior, a kernel for `mh.sample`.
 
     The kernel samples exp(-U/T) given the latent variables, which it learns at the same
@@ -166,10 +159,11 @@ class sgldsa(protocol.Algorithm):
     sparse: tuple[int, ...] = dataclasses.field(default=(), init=False, repr=False)
     normal: tuple[int, ...] = dataclasses.field(default=(), init=False, repr=False)
 
+    kind = sgld
     is_network: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
-        base = self._diffusion()
+        base = self.diffusion()
         checked_spike_slab(self.prior)
         check_shares("step_size", self.step_size)
         protocol.check(self, likelihood=LIKELIHOODS)
@@ -180,9 +174,6 @@ class sgldsa(protocol.Algorithm):
         hint = "A `LearningRateSchedule` that falls from at most 1 will do as well."
         kind = protocol.OrSchedule(protocol.UP_TO_ONE, hint)
         protocol.check(self, step_size=kind, layer_temperatures=(True, False))
-
-    def _diffusion(self) -> protocol.Diffusion:
-        return sgld(self.learning_rate, temperature=self.temperature)
 
     @property
     def is_regression(self) -> bool:
@@ -202,9 +193,6 @@ class sgldsa(protocol.Algorithm):
         sparse = self.prior.choose(weights, kernels)
         normal = [i for i in kernels if self.is_network and i not in sparse]
         return protocol.bound(self, sparse=tuple(sparse), normal=tuple(normal))
-
-    def point(self, state: State) -> protocol.Position:
-        return self.base.point(state.base)
 
     def init(self, position: protocol.Position) -> State:
         prior, groups = self.prior, (max(self._settings().groups) + 1,)
@@ -278,7 +266,6 @@ class sgldsa(protocol.Algorithm):
     def report(
         self, state: State, energy: Array, names: Sequence[str]
     ) -> dict[str, Any]:
-        """Return rho of each sparse tensor by its name, arrays (chain, ...)."""
         spikes = zip(self.sparse, state.latents.spike, strict=True)
         rho = {names[i]: 1.0 - ops.convert_to_numpy(q) for i, q in spikes}
         return {"inclusion_probabilities": rho}
@@ -303,9 +290,7 @@ class sghmcsa(sgldsa):
     _: dataclasses.KW_ONLY
     momentum: float = 0.9
 
-    def _diffusion(self) -> protocol.Diffusion:
-        given: dict[str, Any] = dict(momentum=self.momentum)
-        return sghmc(self.learning_rate, temperature=self.temperature, **given)
+    kind = sghmc
 
 
 @dataclasses.dataclass(frozen=True)
@@ -319,8 +304,7 @@ class esm(sgldsa):
     beta_2: float
     epsilon: float
 
-    def _diffusion(self) -> protocol.Diffusion:
-        return Adam(self.learning_rate, self.beta_1, self.beta_2, self.epsilon)
+    kind = Adam
 
 
 def update_latents(
@@ -402,14 +386,12 @@ def _pass_over_weights(
 def of_residuals(
     gradient: protocol.Position, energy: Tensor, latents: Latents
 ) -> tuple[protocol.Position, Tensor]:
-    """Return gradient and energy of RSS / (2 sigma^2) from those of RSS."""
     scale = 0.5 / ops.square(latents.sigma[..., 0])
     gradient = [g * ops.cast(tensors.along_chains(scale, g), g.dtype) for g in gradient]
     return gradient, scale * energy
 
 
 def prior_energy(weighted: list[Tensor], latents: Latents, prior: Numbers) -> Tensor:
-    """Return sum kappa beta^2 / (2 sigma^2), the prior's part of U, in nats."""
     variances = [latents.sigma[..., g] ** 2 for g in prior.groups]
     return sum(u / (2.0 * s) for u, s in zip(weighted, variances, strict=True))
 
@@ -441,7 +423,6 @@ def _gap(prior: Numbers) -> float:
 
 
 def _by_group(values: list[Tensor], groups: tuple[int, ...]) -> Tensor:
-    """Return the sums of (...) over the tensors of each group, (..., groups)."""
     return ops.stack(_sums(values, groups), axis=-1)
 
 

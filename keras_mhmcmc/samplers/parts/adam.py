@@ -21,8 +21,6 @@ from keras_mhmcmc.samplers.parts.tensors import ops
 
 
 class State(NamedTuple):
-    """The position, and the running means of the gradient and of its square."""
-
     point: base.Position
     mean: base.Position  # m, nats per example and weight
     square: base.Position  # v, the square of this unit
@@ -30,8 +28,6 @@ class State(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class Adam(base.Diffusion):
-    """Adam, which needs no noise."""
-
     learning_rate: base.Rate  # alpha_0, weights
     beta_1: float
     beta_2: float

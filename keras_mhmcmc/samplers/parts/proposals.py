@@ -23,10 +23,9 @@ The density of a reversible move is a mixture of both directions. Up to the cons
          out_backward = |Delta - epsilon grad|^2 / (2 s^2)
     (37) gamma = 1: the paper drops the normalising constants, gamma = beta^(-d)
 
-`normalized=True` keeps gamma = beta^(-d), which gives exact detailed balance. With it,
-no backward move survives when d is large. For the way back, with grad' the gradient at
-theta', back_forward is |Delta - epsilon grad'|^2 / (2 s^2), and back_backward is
-|Delta + epsilon grad'|^2 / (2 s^2).
+`normalized=True` keeps gamma = beta^(-d), which gives exact detailed balance. For the
+way back, with grad' the gradient at theta', back_forward is
+|Delta - epsilon grad'|^2 / (2 s^2); back_backward has the other sign.
 
 With d weights the distances are about d/2, and float32 would lose their difference. But
 two distances differ by inner products:
@@ -139,7 +138,6 @@ class Proposal(Configurable):
 
 
 def only_if_reversible(proposal: Proposal, **settings: Any) -> None:
-    """Refuse settings that are not off, unless the proposal is reversible."""
     for name, value in settings.items():
         if value and not proposal.has_backward:
             raise ValueError(
@@ -152,7 +150,6 @@ def only_if_reversible(proposal: Proposal, **settings: Any) -> None:
 def langevin(
     position: Position, gradient: Position, normals: Sequence[Tensor], scales: Scales
 ) -> Position:
-    """Return the proposed position of a Langevin move, eq. (5)."""
     step, noise = -scales.step, scales.noise
     return tensors.add_terms(position, (step, gradient), (noise, normals))
 
@@ -252,7 +249,6 @@ def strong_gradient_beta(gradient: Position, scales: Scales, like: Tensor) -> Te
 
 
 def _pairs(delta: Tensor, gradient: Tensor, new_gradient: Tensor) -> list[Any]:
-    """Return the factors of the inner products."""
     return [
         (delta, gradient),
         (delta, new_gradient),
@@ -417,7 +413,6 @@ class ReversibleLangevin(Proposal):
 
 
 def checked_proposal(proposal: Any, default: Proposal) -> Proposal:
-    """Return a proposal, `default` for None, or raise an error that lists them."""
     if proposal is None:
         return default
     return _validate.instance(

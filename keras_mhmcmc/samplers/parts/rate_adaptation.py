@@ -32,8 +32,6 @@ FLOOR = 1e-3
 
 
 class State(NamedTuple):
-    """The factor of the rate, and the forward proposals of the window so far."""
-
     factor: Tensor  # f, () or (K,), as all of them
     learning_rate: Tensor  # f epsilon of the newest move, weight^2 example/nat
     window: Tensor  # n
@@ -44,8 +42,6 @@ class State(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class RateAdaptation:
-    """How the learning rate follows the acceptance."""
-
     steps: int = 1  # of an epoch, the longest window
 
     def init(self) -> State:

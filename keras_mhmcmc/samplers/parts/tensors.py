@@ -44,7 +44,6 @@ def add_scaled(xs: Tensors, a: Tensor, ys: Tensors) -> list[Tensor]:
 
 
 def scaled(a: Tensor, xs: Tensors) -> list[Tensor]:
-    """Return a x for each tensor, with a scalar, or one for each chain."""
     return [ops.cast(along_chains(a, x), x.dtype) * x for x in xs]
 
 
@@ -64,7 +63,6 @@ def pick(values: Tensor, index: Tensor) -> Tensor:
 
 
 def subtract(xs: Tensors, ys: Tensors) -> list[Tensor]:
-    """Return x - y for each tensor."""
     return [x - y for x, y in zip(xs, ys, strict=True)]
 
 
