@@ -171,7 +171,6 @@ def standard_normal(radius: Tensor, angle: Tensor) -> Tensor:
 
 
 def correction(table: Tensor, uniform: Tensor) -> Tensor:
-    """Return X_corr of a uniform, (K,), by the inverse of its distribution function."""
     above = ops.expand_dims(uniform, -1) >= table
     rank = ops.sum(ops.cast(above, "float32"), axis=-1)
     return SPACING * (rank - (len(PROBABILITIES) - 1.0))

@@ -34,6 +34,7 @@ import inspect
 from collections.abc import Callable
 from collections.abc import Sequence
 from typing import Any
+from typing import ClassVar
 from typing import NamedTuple
 from typing import Protocol
 from typing import Self
@@ -341,7 +342,7 @@ class OnDiffusion(Algorithm):
     A setting that the diffusion has as well goes to it.
     """
 
-    kind: type[Diffusion]
+    kind: ClassVar[type[Diffusion]]
     base: Diffusion
 
     def diffusion(self) -> Diffusion:

@@ -136,7 +136,7 @@ class csgld(protocol.OnDiffusion):
     pilot: Pilot | None = dataclasses.field(init=False, repr=False)
     log_masses: tuple[float, ...] = dataclasses.field(init=False, repr=False)
 
-    kind = sgld
+    kind: ClassVar[type[protocol.Diffusion]] = sgld
     counts_visits: ClassVar[bool] = False  # whether the state counts visits
 
     def __post_init__(self) -> None:

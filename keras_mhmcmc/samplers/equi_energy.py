@@ -355,7 +355,6 @@ class EquiEnergy(base.Kernel):
         collects: Tensor,
         uniforms: Tensor,
     ) -> Ring:
-        """Return the store with the chains' states, if the reservoir takes them."""
         capacity = self.ring_capacity
         count = ops.sum(visits * ops.one_hot(ring, self.size, dtype="int32"), axis=1)
         slot = reservoir_slot(count, capacity, uniforms[_RESERVOIR])
@@ -394,7 +393,6 @@ def truncated(energy: Tensor, level: float) -> Tensor:
 def tempered_gradient(
     gradient: base.Position, energy: Tensor, level: float, temperature: float
 ) -> base.Position:
-    """Return the gradient of V_k(h)/T_k, from the gradient of h."""
     scale = ops.where(energy > level, 1.0 / temperature, 0.0)
     return tensors.add_scaled([ops.zeros_like(g) for g in gradient], scale, gradient)
 
@@ -406,7 +404,6 @@ def local_log_ratio(
     temperature: float,
     log_q_ratio: Tensor,
 ) -> Tensor:
-    """Return log r of a local move, (C,)."""
     change = truncated(energy, level) - truncated(new_energy, level)
     return change / temperature + log_q_ratio
 

@@ -36,11 +36,10 @@ l_i. Both tests compare mu_0 with lbar:
          delta_j = (p - 1) / (p j^p) delta
     (4)  accept theta' if lbar > mu_0
 
-phi_k is the distribution function of Student's t with k degrees of freedom, and a table
-has the q of each look. The paper's v has (N - n) / (N - 1) for (N - n) / N. w_j is the
-empirical Bernstein bound of Audibert, Munos and Szepesvari (2009) for independent
-numbers of a range 2 C. Without replacement a mean is even closer to its expectation
-(Hoeffding 1963, theorem 4). The delta_j sum up to less than delta.
+phi_k is the distribution function of Student's t with k degrees of freedom. The paper's
+v has (N - n) / (N - 1) for (N - n) / N. w_j is the empirical Bernstein bound of
+Audibert, Munos and Szepesvari (2009) for independent numbers of a range 2 C. Without
+replacement a mean is even closer to its expectation (Hoeffding 1963, theorem 4).
 
 A proposal outside the prior's support, or with an example of likelihood 0 in the batch,
 is rejected, and a position with such an example is left for any other proposal. A

@@ -130,8 +130,7 @@ class mclmc(step_adaptation.WarmedUp):
     to where the block began, and has half of the step from then on.
 
     The kernel needs at least two dimensions, a density with a gradient, and all of the
-    data. Leave out `batch_size`: the noise of mini-batches differs from direction to
-    direction, and would add a bias of its own (Sommer and others, 2026).
+    data: leave out `batch_size`.
 
     `draws.info` has for each chain `step_size`, `decoherence_length`, how many steps
     were `nonfinite`, which undoes them, how many `returns` there were from steps that
@@ -220,15 +219,18 @@ class mclmc(step_adaptation.WarmedUp):
                 "turns. Use `mh.kernels.hmc`. Received: a position of 1 number"
             )
         step_size = self.step_size or _FIRST_STEP * math.sqrt(dimension)
-        names = ("guard_point", "guard_gradient")
-        copies = [base.slots_like(position, name) for name in names]
         return State(
             position,
             base.slots_like(position, "velocity"),
             base.slots_like(position, "gradient"),
             base.Slot("energy"),
             base.Slot("number", dtype="int32", value=0, is_shared=True),
-            Guard(*copies, base.Slot("guard_energy"), base.Slot("guard_total")),
+            Guard(
+                base.slots_like(position, "guard_point"),
+                base.slots_like(position, "guard_gradient"),
+                base.Slot("guard_energy"),
+                base.Slot("guard_total"),
+            ),
             base.slots_like(position, "scale", value=1.0),
             init_search(step_size),
             step_adaptation.init_spread(position),

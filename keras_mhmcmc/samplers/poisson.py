@@ -188,7 +188,8 @@ class poisson(BoundedWalk):
         ) -> base.Position:
             (here,) = density.log_likelihoods([point], index)
             rates = self._rates(here, *tensors.gather(limits, index))
-            stays = arrived & (uniform < self._probability(rates))
+            probability = rates.value / (self.extra + self.total)  # of (1)
+            stays = arrived & (uniform < probability)
             weights = ops.where(stays, rates.slope, 0.0)
             added = density.weighted_gradient(point, index, weights)
             return tensors.add_scaled(gradient, 1.0, added)
@@ -208,10 +209,6 @@ class poisson(BoundedWalk):
         rate = self.extra + self.total * share
         return Rates(rate, self.total / (width * rate))
 
-    def _probability(self, rates: Rates) -> Tensor:
-        """Return the probabilities of (1)."""
-        return rates.value / (self.extra + self.total)
-
     def judge(
         self, examples: bounded.Examples, measures: Walk, violation: bounded.Violation
     ) -> bounded.Judged:
@@ -225,7 +222,8 @@ class poisson(BoundedWalk):
         here = self._rates(examples.here, low, high)
         there = self._rates(examples.there, low, high)
         term = ops.log(there.value / here.value)
-        return bounded.Judged(self._probability(here), term, violation, there.slope)
+        probability = here.value / (self.extra + self.total)  # of (1)
+        return bounded.Judged(probability, term, violation, there.slope)
 
 
 def moved(

@@ -198,7 +198,6 @@ def swap_log_ratio(
     variance_cold: Tensor = 0.0,
     variance_hot: Tensor = 0.0,
 ) -> Tensor:
-    """Return log r of a swap between the temperatures `cold` < `hot`."""
     difference = 1.0 / cold - 1.0 / hot
     penalty = 0.5 * difference**2 * (variance_cold + variance_hot)
     return difference * (energy_cold - energy_hot) - penalty

@@ -159,7 +159,7 @@ class sgldsa(protocol.OnDiffusion):
     sparse: tuple[int, ...] = dataclasses.field(default=(), init=False, repr=False)
     normal: tuple[int, ...] = dataclasses.field(default=(), init=False, repr=False)
 
-    kind = sgld
+    kind: ClassVar[type[protocol.Diffusion]] = sgld
     is_network: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
@@ -404,7 +404,6 @@ def add_gradient(
     prior: Numbers,
     train_size: int,
 ) -> Tensor:
-    """Return the gradient of U/N of one tensor plus kappa beta / (sigma^2 N)."""
     scale = 1.0 / (train_size * sigma**2)
     slope = tensors.along_chains(scale * _gap(prior), position)
     constant = tensors.along_chains(scale / prior.v1, position)
@@ -434,7 +433,6 @@ def _sums(values: list[Any], groups: tuple[int, ...]) -> list[Any]:
 
 
 def update_spreads(spreads: Tensor, gradient: protocol.Position) -> Tensor:
-    """Return s_l after one more gradient, shape (..., layers)."""
     has_chains = len(spreads.shape) > 1
     new = ops.stack([_deviation(g, has_chains) for g in gradient], axis=-1)
     new = ops.cast(new, spreads.dtype)

@@ -285,7 +285,6 @@ def paper_record(
 
 
 def paper_choose(state: PaperState, beta: Tensor) -> Tensor:
-    """Return beta by the paper's rule at the end of an epoch."""
     rows = ops.maximum(ops.minimum(state.count, float(PAPER_WINDOW)), 1.0)
     mean = ops.sum(state.acceptance, axis=-2) / ops.expand_dims(rows, -1)
     # Number of 5% steps: how many trials in a row, from the present beta, exceed 0.7.

@@ -126,7 +126,6 @@ def update_log_masses(
 def update_shared_log_masses(
     log_masses: Tensor, place: Place, step_size: Tensor, contour: Contour
 ) -> Tensor:
-    """Return log theta, (m,), of K chains after one energy of each."""
     index, finite = place.index, place.finite[:, None]
     count = ops.maximum(ops.sum(ops.cast(finite, "float32")), 1.0)
     weighing = ops.take(log_masses, _weighing(index, contour))
@@ -146,7 +145,6 @@ def normalized(log_masses: Tensor) -> Tensor:
 
 
 def visited(visits: Tensor, place: Place, contour: Contour) -> Tensor:
-    """Return the visits of each subregion, int32; a finite energy adds one."""
     hits = ops.expand_dims(place.index, -1) == _bins(contour, place.index)
     hits = ops.logical_and(hits, ops.expand_dims(place.finite, -1))
     return visits + ops.cast(hits, "int32")

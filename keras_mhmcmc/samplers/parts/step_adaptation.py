@@ -95,7 +95,6 @@ def restart_step(state: Step, step_size: float) -> Step:
 
 
 def update_spread(state: Spread, position: base.Position) -> Spread:
-    """Return the sums with one more position, by Welford's recursion."""
     count = state.count + 1.0
     before = tensors.subtract(position, state.mean)
     mean = tensors.add_scaled(state.mean, 1.0 / count, before)

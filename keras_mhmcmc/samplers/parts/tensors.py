@@ -137,12 +137,10 @@ def map_and_sum(
 
 
 def has_chains(scalar: Tensor) -> bool:
-    """Return whether a scalar belongs to K chains, one number each."""
     return not isinstance(scalar, float) and len(scalar.shape) > 0
 
 
 def size(xs: Tensors, like: Tensor) -> int:
-    """Return the number of weights of one chain, a Python integer."""
     first = 1 if has_chains(like) else 0
     return sum(math.prod(x.shape[first:]) for x in xs)
 
