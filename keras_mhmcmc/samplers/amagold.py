@@ -60,6 +60,10 @@ from keras_mhmcmc.samplers.parts import tensors
 from keras_mhmcmc.samplers.parts.tensors import ops
 
 
+def turned(velocity: base.Position) -> base.Position:
+    return [-v for v in velocity]
+
+
 class Scalars(NamedTuple):
     """The numbers of (1): v' = keep v - force g + noise Z."""
 
@@ -193,7 +197,7 @@ class amagold(base.Kernel):
         wins = finite & (ops.log(uniform) < log_ratio)
         state = State(
             tensors.select(wins, end, state.point),
-            tensors.select(wins, velocity, [-v for v in fresh]),
+            tensors.select(wins, velocity, turned(fresh)),
             ops.where(wins, new_energy, energy),
             state.has_energy | True,
         )
@@ -302,7 +306,7 @@ class AmagoldPath(base.Diffusion):
         finite = ops.isfinite(energy) & ops.isfinite(log_ratio)
         wins = finite & (ops.log(uniform) < log_ratio)
         moves = wins | is_free
-        back = [-v for v in state.start_velocity]
+        back = turned(state.start_velocity)
         velocity = tensors.select(moves, state.velocity, back)
         position = tensors.select(moves, end, state.position)
         # A free path that has ended where U is not finite leaves no state.

@@ -217,15 +217,8 @@ class Move(NamedTuple):
     way_back: WayBack | None = None  # None: the batch does not change q
 
 
-class AliasTable(NamedTuple):
-    """A table that draws i with probability w_i / W in constant time."""
-
-    share: Array  # p_j, float32, (N,)
-    alias: Array  # int32, (N,)
-
-
-def alias_table(weights: Array) -> AliasTable:
-    """Return the table of weights, float64 (N,), at least one of them positive."""
+def alias_table(weights: Array) -> tuple[Array, Array]:
+    """Return p_j, float32, and the alias, int32, of weights, float64, (N,) each."""
     size = len(weights)
     scaled = weights * (size / weights.sum())
     share, alias = np.ones(size), np.arange(size)
@@ -237,13 +230,13 @@ def alias_table(weights: Array) -> AliasTable:
         scaled[high] -= 1.0 - scaled[low]
         if scaled[high] < 1.0:
             small.append(large.pop())
-    return AliasTable(share.astype("float32"), alias.astype("int32"))
+    return share.astype("float32"), alias.astype("int32")
 
 
 def visit_arrivals(
     density: base.Density,
     rate: Tensor,
-    table: AliasTable,
+    table: list[Tensor],
     block_size: int,
     visit: Visit,
     gathered: Any,
@@ -269,7 +262,7 @@ def visit_arrivals(
         place = row * columns + column
         arrived = (times < ops.expand_dims(remaining, 1)) & (place < size)
         place = ops.minimum(place, size - 1)
-        share, alias = tensors.gather(list(table), place)
+        share, alias = tensors.gather(table, place)
         index = ops.where(uniforms[3] < share, place, alias)
         gathered = visit(gathered, index, arrived, uniforms[4])
         return block + 1, remaining - times[:, -1], gathered
@@ -321,11 +314,10 @@ class BoundedTest(base.ExampleTest):
         shared = [array.astype("float32") for array in self.shared]
         return [*limits, *alias_table(self.weights), *shared]
 
-    def tables(self, density: base.Density) -> tuple[list[Tensor], AliasTable]:
+    def tables(self, density: base.Density) -> tuple[list[Tensor], list[Tensor]]:
         """Return `limits` and the table that draws the examples, as tensors."""
         count = len(self.limits)
-        share, alias = density.arrays[count : count + 2]
-        return density.arrays[:count], AliasTable(share, alias)
+        return density.arrays[:count], density.arrays[count : count + 2]
 
     def bind_data_size(self, train_size: int | None, batch_size: int | None) -> Self:
         if batch_size is not None:
