@@ -269,13 +269,7 @@ class mclmc(step_adaptation.WarmedUp):
         )
         returns = ops.zeros_like(finite)
         if self.warm_up > 0:
-            moved_on = new
-            scale, search, spread = tensors.when(
-                state.number < self.warm_up,
-                lambda learned: self._learned(learned, moved_on, ratio, dimension),
-                (new.scale, new.search, new.spread),
-            )
-            new = new._replace(scale=list(scale), search=search, spread=spread)
+            new = self._adapted(new, ratio, dimension)
             new, returns = guarded(new, ratio, self.warm_up)
         measured = finite & ~returns
         zero = ops.zeros_like(energy)
@@ -314,20 +308,25 @@ class mclmc(step_adaptation.WarmedUp):
         rounding = _ROUNDING / self.temperature * energy
         return wanted * (self.energy_error * dimension) + ops.square(rounding)
 
-    def _learned(
-        self, learned: Any, state: State, ratio: Tensor, dimension: int
-    ) -> tuple[base.Position, Search, step_adaptation.Spread]:
-        scale, search, spread = learned
-        parts = spread, scale, state.point, state.number, self.warm_up
-        spread, scale, renews, window = step_adaptation.renewed(*parts)
-        averages = window == len(step_adaptation.WINDOWS)
-        search = update_search(search, ratio, averages)
-        # The first scales change the unit of the step.
-        first = math.log(_FIRST_STEP) + 0.5 * math.log(dimension)
-        log_step = ops.where(
-            renews & (window == 1), first + 0.0 * search.log_step, search.log_step
-        )
-        return scale, search._replace(log_step=log_step), spread
+    def _adapted(self, state: State, ratio: Tensor, dimension: int) -> State:
+        """Return the state with step and scales, new ones until the warm-up is over."""
+
+        def learned(before: Any) -> Any:
+            scale, search, spread = before
+            parts = spread, scale, state.point, state.number, self.warm_up
+            spread, scale, renews, window = step_adaptation.renewed(*parts)
+            averages = window == len(step_adaptation.WINDOWS)
+            search = update_search(search, ratio, averages)
+            # The first scales change the unit of the step.
+            first = math.log(_FIRST_STEP) + 0.5 * math.log(dimension)
+            changes, log_step = renews & (window == 1), search.log_step
+            log_step = ops.where(changes, first + 0.0 * log_step, log_step)
+            return scale, search._replace(log_step=log_step), spread
+
+        before = state.scale, state.search, state.spread
+        warms_up = state.number < self.warm_up
+        scale, search, spread = tensors.when(warms_up, learned, before)
+        return state._replace(scale=list(scale), search=search, spread=spread)
 
     def check(self, state: State) -> None:
         with np.errstate(over="ignore"):
