@@ -23,7 +23,7 @@ BESIDE = "kernels proposals partition expansions bounds targets barker_chain"
 ROOMS = {
     "ground": (GROUND, 2975, 1600),
     "_backend": ("_backend", 3810, 2700),
-    "samplers": ("samplers", 9745, 7000),
+    "samplers": ("samplers", 9718, 7000),
     "beside the samplers": (BESIDE, 760, 250),
     "fit": ("fit", 2795, 1500),
     "sampling": ("sampling", 2440, 1200),

@@ -50,7 +50,6 @@ The first visit of the arrivals sums g(theta), and the second one g(theta') and 
 import dataclasses
 import math
 from collections.abc import Sequence
-from typing import NamedTuple
 
 import numpy as np
 
@@ -67,13 +66,6 @@ from keras_mhmcmc.samplers.parts.tensors import ops
 PROPOSALS = ("random_walk", "barker")
 # Part of the noise of the first arrivals. Part 1 has the signs of Barker's proposal.
 _FIRST_BLOCK = 2
-
-
-class Rates(NamedTuple):
-    """What a log-likelihood means for the count of its example, (K, B) each."""
-
-    value: Tensor  # lambda + L phi_i / M_i
-    slope: Tensor  # derivative of its logarithm by the log-likelihood
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -187,10 +179,10 @@ class poisson(BoundedWalk):
             gradient: base.Position, index: Tensor, arrived: Tensor, uniform: Tensor
         ) -> base.Position:
             (here,) = density.log_likelihoods([point], index)
-            rates = self._rates(here, *tensors.gather(limits, index))
-            probability = rates.value / (self.extra + self.total)  # of (1)
+            value, slope = self._rates(here, *tensors.gather(limits, index))
+            probability = value / (self.extra + self.total)  # of (1)
             stays = arrived & (uniform < probability)
-            weights = ops.where(stays, rates.slope, 0.0)
+            weights = ops.where(stays, slope, 0.0)
             added = density.weighted_gradient(point, index, weights)
             return tensors.add_scaled(gradient, 1.0, added)
 
@@ -202,12 +194,12 @@ class poisson(BoundedWalk):
     def _of_prior(self, point: base.Position, density: base.Density) -> base.Position:
         return [g / self.temperature for g in density.prior_gradient(point)]
 
-    def _rates(self, value: Tensor, low: Tensor, high: Tensor) -> Rates:
-        """Return the rates of log-likelihoods within their bounds."""
+    def _rates(self, value: Tensor, low: Tensor, high: Tensor) -> tuple[Tensor, Tensor]:
+        """Return lambda + L phi_i / M_i, and the derivative of its logarithm."""
         width = ops.where(high > low, high - low, 1.0)
         share = ops.clip((value - low) / width, 0.0, 1.0)
         rate = self.extra + self.total * share
-        return Rates(rate, self.total / (width * rate))
+        return rate, self.total / (width * rate)
 
     def judge(
         self, examples: bounded.Examples, measures: Walk, violation: bounded.Violation
@@ -219,11 +211,11 @@ class poisson(BoundedWalk):
             outside = outside | ~ops.isfinite(value)
             seen = value, ops.where(value > high, high, low), examples, outside
             violation = bounded.first_violation(violation, *seen)
-        here = self._rates(examples.here, low, high)
-        there = self._rates(examples.there, low, high)
-        term = ops.log(there.value / here.value)
-        probability = here.value / (self.extra + self.total)  # of (1)
-        return bounded.Judged(probability, term, violation, there.slope)
+        here, _ = self._rates(examples.here, low, high)
+        there, slope = self._rates(examples.there, low, high)
+        term = ops.log(there / here)
+        probability = here / (self.extra + self.total)  # of (1)
+        return bounded.Judged(probability, term, violation, slope)
 
 
 def moved(

@@ -32,7 +32,6 @@ digits of 1 - rho, by which kappa is exact.
 | paper         | name            | shape           | unit                            |
 |---------------|-----------------|-----------------|---------------------------------|
 | 1 - rho       | `spike`         | list of tensors | 1                               |
-| kappa         | -               | list of tensors | 1 / v0                          |
 | sigma         | `sigma`         | (..., groups)   | weights, or targets: regression |
 | delta         | `delta`         | (..., groups)   | 1                               |
 | v0, v1        | `v0`, `v1`      | float           | (weights / sigma)^2             |
@@ -44,11 +43,15 @@ digits of 1 - rho, by which kappa is exact.
 (...) is () for one chain and (K,) for K chains, whose tensors have a leading axis K.
 
 Layers may have temperatures by the standard deviation over the entries of their
-gradients (or by the absolute value of a single one). Appendix D.2 does not say how.
-Here all layers have the same ratio of drift to noise, and the noisiest layer has T:
+gradients. Then all have the same ratio of drift to noise, and the noisiest one has T:
 
     s_l <- s_l + 0.01 (std(grad_l) - s_l),  std(grad_l) at the first step
     T_l =  T (s_l / max s)^2, which scales the `normals` of layer l by s_l / max s
+
+ESM moves by Adam, with k counted from 1 and g = grad(U/N):
+
+    m    <- beta_1 m + (1 - beta_1) g,   v <- beta_2 v + (1 - beta_2) g^2
+    beta <- beta - alpha_0 sqrt(1 - beta_2^k) / (1 - beta_1^k) m / (sqrt(v) + epsilon)
 """
 
 import dataclasses
@@ -74,7 +77,6 @@ from keras_mhmcmc.priors import SpikeSlab
 from keras_mhmcmc.priors import checked_spike_slab
 from keras_mhmcmc.samplers import base as protocol
 from keras_mhmcmc.samplers.parts import tensors
-from keras_mhmcmc.samplers.parts.adam import Adam
 from keras_mhmcmc.samplers.parts.tensors import ops
 from keras_mhmcmc.samplers.sghmc import sghmc
 from keras_mhmcmc.samplers.sgld import sgld
@@ -82,7 +84,6 @@ from keras_mhmcmc.schedules import PowerDecay
 from keras_mhmcmc.schedules import check_shares
 
 NO_GRADIENT = -1.0  # the spread of a layer before the first gradient
-LIKELIHOODS = ("categorical", "gaussian")
 
 
 class Numbers(NamedTuple):
@@ -166,7 +167,7 @@ class sgldsa(protocol.OnDiffusion):
         base = self.diffusion()
         checked_spike_slab(self.prior)
         check_shares("step_size", self.step_size)
-        protocol.check(self, likelihood=LIKELIHOODS)
+        protocol.check(self, likelihood=("categorical", "gaussian"))
         step_size = self.step_size
         if step_size is None:
             step_size = PowerDecay(0.1, 1000.0, 0.75)
@@ -209,8 +210,7 @@ class sgldsa(protocol.OnDiffusion):
         )
         spreads: Any = ()
         if self.layer_temperatures:
-            nothing = NO_GRADIENT
-            spreads = protocol.Slot("spreads", (len(position),), value=nothing)
+            spreads = protocol.Slot("spreads", (len(position),), value=NO_GRADIENT)
         return State(self.base.init(position), latents, spreads)
 
     def decide(
@@ -293,6 +293,48 @@ class sghmcsa(sgldsa):
     kind = sghmc
 
 
+class AdamState(NamedTuple):
+    point: protocol.Position
+    mean: protocol.Position  # m, nats per example and weight
+    square: protocol.Position  # v, the square of this unit
+
+
+@dataclasses.dataclass(frozen=True)
+class Adam(protocol.Diffusion):
+    """Adam (Kingma and Ba 2015, algorithm 1), which seeks the least U without noise."""
+
+    learning_rate: protocol.Rate  # alpha_0, weights
+    beta_1: float
+    beta_2: float
+    epsilon: float  # epsilon_hat, nats per example and weight
+    temperature: protocol.Rate = 0.0
+
+    traits = protocol.Traits(uses_normals=False)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        protocol.check(self, beta_1=protocol.SHARE, beta_2=protocol.SHARE)
+        protocol.check(self, epsilon=protocol.POSITIVE)
+
+    def init(self, position: protocol.Position) -> AdamState:
+        means = (protocol.slots_like(position, x) for x in ("mean", "square"))
+        return AdamState(position, *means)
+
+    def move(self, current: protocol.Current, now: protocol.Evaluation) -> AdamState:
+        _, mean, square = current.auxiliary
+        change = tensors.subtract(current.gradient, mean)
+        mean = tensors.add_scaled(mean, 1.0 - self.beta_1, change)
+        change = tensors.subtract([ops.square(g) for g in current.gradient], square)
+        square = tensors.add_scaled(square, 1.0 - self.beta_2, change)
+        steps = ops.cast(now.number, "float32") + 1.0  # k
+        betas = self.beta_1, self.beta_2
+        known, of_square = (1.0 - ops.power(beta, steps) for beta in betas)
+        pairs = zip(mean, square, strict=True)
+        move = [m / (ops.sqrt(v) + self.epsilon) for m, v in pairs]
+        rate = -now.learning_rate * (ops.sqrt(of_square) / known)
+        return AdamState(tensors.add_scaled(current.position, rate, move), mean, square)
+
+
 @dataclasses.dataclass(frozen=True)
 class esm(sgldsa):
     """Expectation stochastic-maximization: Adam, without noise, on the same U."""
@@ -334,7 +376,8 @@ def update_latents(
         sizes.append(float(tensors.size([x], like)))
         slabs.append(sizes[-1] - share)
 
-    fresh, slabs = _by_group(fresh, prior.groups), _by_group(slabs, prior.groups)
+    sums = (_sums(values, prior.groups) for values in (fresh, slabs))
+    fresh, slabs = (ops.stack(values, axis=-1) for values in sums)
     size = _sums(sizes, prior.groups)
     size = ops.convert_to_tensor(size, latents.sigma.dtype)
     if rss is None:
@@ -421,11 +464,8 @@ def _gap(prior: Numbers) -> float:
     return 1.0 / prior.v0 - 1.0 / prior.v1
 
 
-def _by_group(values: list[Tensor], groups: tuple[int, ...]) -> Tensor:
-    return ops.stack(_sums(values, groups), axis=-1)
-
-
 def _sums(values: list[Any], groups: tuple[int, ...]) -> list[Any]:
+    """Return the sums over the tensors of each group."""
     sums: list[Any] = [0.0] * (max(groups) + 1)
     for value, group in zip(values, groups, strict=True):
         sums[group] = sums[group] + value
