@@ -30,7 +30,7 @@ class BarkerChain(_backend.StepTrainer, WrapperModel):
     sets of weights, which an optimizer does not get. So this model wraps another model,
     and shares its weights. Compile it with `mh.Barker`, and fit it like any model. An
     epoch must visit each example once, in random order: shuffle the data, as `fit`
-    does. A step evaluates each example of its mini-batch twice, without gradients.
+    does.
 
     The compiled loss must be the mean of the negative log-likelihood over the examples,
     for one output, such as the cross-entropy of a class, or `mh.losses.GaussianNLL`.

@@ -80,6 +80,5 @@ def robust_regression(x: Any, degrees_of_freedom: float, scale: float = 1.0) -> 
 
 
 def _norms(x: Any) -> Array:
-    """Return the Euclidean norms of rows, or raise a `ValueError`."""
     rows = _validate.matrix("x", x)
     return np.sqrt(np.sum(np.square(rows), axis=1))

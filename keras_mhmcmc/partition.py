@@ -55,7 +55,6 @@ class EnergyPartition(Configurable):
 
 
 def checked_energy_partition(partition: Any, or_else: str = "") -> EnergyPartition:
-    """Return `partition` if it is an `EnergyPartition`, or raise a `ValueError`."""
     hint = f"an `mh.EnergyPartition`{or_else}. `mh.suggest_partition(energies)` makes "
     hint += "one from the energies of a short pilot run"
     return _validate.instance("partition", partition, EnergyPartition, hint)

@@ -223,7 +223,6 @@ class TiedMeans:
         return points, (np.array(rows) + self.log_prior(points)) / temperature
 
     def _log_likelihoods(self, first: float, second: Array) -> Array:
-        """Return the log-likelihood of all data at one first and all second means."""
         second = np.asarray(second)[:, None]
         ratio = self._log_mixture(self._points, first, second, np) - self._reference
         return ratio @ self._counts
@@ -259,7 +258,6 @@ def mirrored(theta: npt.ArrayLike) -> Array:
 
 
 def _axis(name: str, values: npt.ArrayLike) -> Array:
-    """Return the points of one axis of a grid, shape (n,), or raise a `ValueError`."""
     values = _validate.array(f"Argument `{name}`", values)
     if values.ndim != 1 or not (abs(values) <= 1e6).all():
         raise ValueError(

@@ -23,7 +23,7 @@ BESIDE = "kernels proposals partition expansions bounds targets barker_chain"
 ROOMS = {
     "ground": (GROUND, 2875, 1600),
     "_backend": ("_backend", 3433, 2700),
-    "samplers": ("samplers", 10250, 7000),
+    "samplers": ("samplers", 9718, 7000),
     "beside the samplers": (BESIDE, 760, 250),
     "fit": ("fit", 2629, 1500),
     "sampling": ("sampling", 2414, 1200),

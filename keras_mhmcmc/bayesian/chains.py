@@ -37,7 +37,7 @@ WARM_UP = 5000  # steps, or as many as come after it
 ENERGY_ERROR = 0.1  # per dimension, as in Sommer and others (2025)
 # Times the width of a target without correlations. Held-out tenths of three splits:
 # with 1, 4 and 10 Concrete had 2.542, 2.451 and 2.454 nats, Boston 2.206, 2.204, 2.187.
-DECOHERENCE = 10.0
+DECOHERENCE = 4.0
 _RATES = (0.3, 1.0, 3.0, 10.0)  # on mini-batches, times the usual one
 # Steps from which on to compile pays. On PyTorch 4,000 steps of eight chains with 277
 # rows went from 71 to 31 seconds, on TensorFlow from 14 to 17; with 7,373 rows a step

@@ -30,12 +30,13 @@ from keras_mhmcmc.priors import BoundGaussian
 from keras_mhmcmc.priors import Prior
 from keras_mhmcmc.priors import SpikeSlab
 from keras_mhmcmc.priors import warn_of_regularizers
+from keras_mhmcmc.samplers.base import RATE
 from keras_mhmcmc.samplers.base import Algorithm
 from keras_mhmcmc.samplers.base import Current
 from keras_mhmcmc.samplers.base import Evaluation
 from keras_mhmcmc.samplers.base import Position
 from keras_mhmcmc.samplers.base import at_step
-from keras_mhmcmc.samplers.base import checked_learning_rate
+from keras_mhmcmc.samplers.base import checked
 from keras_mhmcmc.samplers.base import leaves
 from keras_mhmcmc.schedules import Schedule
 
@@ -91,7 +92,7 @@ class Sampler(keras.optimizers.Optimizer):
         constructor.refuse(options, type(self))
         is_function = callable(learning_rate) and not isinstance(learning_rate, type)
         if not is_function:
-            learning_rate = checked_learning_rate(learning_rate)
+            learning_rate = checked("learning_rate", learning_rate, RATE)
         super().__init__(learning_rate=learning_rate, name=_validate.scope_name(name))
         self._train_size: int | None = None  # no `fit` has told it yet
         self._batch_size = batch_size

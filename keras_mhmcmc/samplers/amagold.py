@@ -26,18 +26,8 @@ adds up the second.
 
 A step of the optimizer evaluates one gradient at q. Between two paths it begins one,
 whatever the gradient. On a path it makes (1) to (3), the last (3) with v' as well, so
-that the path ends at q - v/2. The first path has no state to go back to: its end
-becomes the first state, without a test. So do the ends of all paths that begin in the
-first `warm_up` steps.
-
-| paper   | name            | shape           | unit                           |
-|---------|-----------------|-----------------|--------------------------------|
-| q       | `point`         | list of tensors | weights                        |
-| v       | `velocity`      | list of tensors | weights per step               |
-| mu      | `momentum`      | float           | 1                              |
-| rho     | `work`          | () or (K,)      | nats                           |
-| g       | `gradient`      | list of tensors | nats per example and weight    |
-| n       | `steps_per_test` | int            | steps                          |
+that the path ends at q - v/2. The end of the first path becomes the first state,
+without a test. So do those of all paths that begin in the first `warm_up` steps.
 """
 
 import dataclasses
@@ -71,7 +61,6 @@ from keras_mhmcmc.samplers.parts.tensors import ops
 
 
 def turned(velocity: base.Position) -> base.Position:
-    """Return the velocity of a chain whose path was rejected."""
     return [-v for v in velocity]
 
 
@@ -86,7 +75,6 @@ class Scalars(NamedTuple):
 def scalars_of(
     learning_rate: Tensor, momentum: float, temperature: Tensor, train_size: int
 ) -> Scalars:
-    """Return the numbers of (1)."""
     b = (1.0 - momentum) / (1.0 + momentum)
     share = 1.0 / (1.0 + b)
     noise = base.noise_scale(2.0 * b * learning_rate, temperature, train_size)
@@ -218,8 +206,7 @@ class amagold(base.Kernel):
         return state, list(state.point), counts
 
     def summary(self, state: Any, counts: dict[str, Array]) -> dict[str, Array]:
-        acceptance = base.share(counts["accepted"], counts["proposed"])
-        return {"acceptance": acceptance, "nonfinite": counts["nonfinite"]}
+        return base.of_proposals(counts, acceptance="accepted")
 
 
 # Where a chain is.
@@ -264,9 +251,6 @@ class AmagoldPath(base.Diffusion):
             warm_up_argument=("warm_up", self.warm_up),
         )
 
-    def with_warm_up(self, steps: int) -> Self:
-        return dataclasses.replace(self, warm_up=steps)
-
     def init(self, position: base.Position) -> PathState:
         lists = [base.slots_like(position, name) for name in PathState._fields[1:4]]
         numbers = map(base.Slot, PathState._fields[4:7])
@@ -309,17 +293,12 @@ class AmagoldPath(base.Diffusion):
             stage=ops.where(on_path, state.stage, ops.where(is_free, FREE, PATH)),
         )
 
-    def end(self, state: PathState) -> base.Position:
-        """Return where the path ends."""
-        return tensors.add_scaled(state.point, -0.5, state.velocity)
-
     def judge(
         self, state: PathState, end: base.Position, energy: Tensor, uniform: Tensor
     ) -> tuple[PathState, dict[str, Tensor]]:
         """Accept or reject the end of a path, where U on all of the data is `energy`.
 
-        Return the state between two paths, and the counts. If a free path, which is not
-        tested, has ended where U is not finite, there is no state.
+        Return the state between two paths, and the counts.
         """
         is_free = state.stage == FREE
         log_ratio = (state.energy - energy + state.work) / self.temperature
@@ -330,6 +309,7 @@ class AmagoldPath(base.Diffusion):
         back = turned(state.start_velocity)
         velocity = tensors.select(moves, state.velocity, back)
         position = tensors.select(moves, end, state.position)
+        # A free path that has ended where U is not finite leaves no state.
         stage = ops.where(is_free & ~finite, NOTHING, SETTLED)
         state = PathState(
             point=position,
@@ -370,12 +350,8 @@ class AmagoldPath(base.Diffusion):
         )
 
     def summary(self, state: Any, counts: dict[str, Array]) -> dict[str, Array]:
-        proposed = counts["proposed"]
-        return {
-            "acceptance": base.share(counts["accepted"], proposed),
-            "acceptance_probability": base.share(counts["probability"], proposed),
-            "nonfinite": counts["nonfinite"],
-        }
+        means = dict(acceptance="accepted", acceptance_probability="probability")
+        return base.of_proposals(counts, **means)
 
 
 # Tests that are rejected in a row before a warning: each ends a path of many steps.
@@ -472,7 +448,6 @@ class AMAGOLD(Sampler):
         object.__setattr__(self, "_data", Data(x, y, sample_weight))
 
     def build(self, variables: Sequence[keras.Variable]) -> None:
-        """Create the optimizer's variables for these model variables."""
         if self.processes > 1:
             raise ValueError(
                 "AMAGOLD must run in a single process: its test needs all of the data "
@@ -482,7 +457,6 @@ class AMAGOLD(Sampler):
         super().build(variables)
 
     def use_chains(self, num_chains: int) -> None:
-        """Refuse several chains: each would need a test of its own."""
         raise ValueError(
             "Argument `optimizer` of an `mh.ParallelChains` must be another sampler "
             "than `mh.AMAGOLD`, which tests a single chain. Fit a model for each "
@@ -518,8 +492,7 @@ class AMAGOLD(Sampler):
         _backend.write(base.leaves(variables), base.leaves(slots))
 
     def _stage(self) -> int:
-        """Return where the chain is; `NOTHING` after a failed step on JAX."""
-        if not _backend.hold_values(self._state.all):
+        if not _backend.hold_values(self._state.all):  # after a failed step on JAX
             return NOTHING
         return int(ops.convert_to_numpy(self.slots.stage))
 
@@ -533,8 +506,8 @@ class AMAGOLD(Sampler):
             return
         weights = self._state.weights
         state = self._state.read()
-        points, end = state.point, self.algorithm.end(state)
-        points = [ops.copy(x) for x in points]
+        end = tensors.add_scaled(state.point, -0.5, state.velocity)
+        points = [ops.copy(x) for x in state.point]
         try:
             # Another `fit`, with another loss, has left the energy of the state.
             if not self._is_of_this_fit and self._stage() == PATH:
@@ -566,7 +539,6 @@ class AMAGOLD(Sampler):
         _backend.write(base.leaves(self.slots), copies)
 
     def propose(self) -> None:
-        """Begin a path, after `settle`."""
         if not self.built:
             return
         _backend.return_values(self)
@@ -590,7 +562,6 @@ class AMAGOLD(Sampler):
         """Do nothing: the energy of the state is known."""
 
     def sample_info(self) -> SampleInfo:
-        """Return the energy of the state."""
         _backend.return_values(self)
         energy = ops.convert_to_numpy(self.slots.energy)
         return SampleInfo(energy, np.zeros_like(energy), True)
@@ -605,7 +576,6 @@ class AMAGOLD(Sampler):
         return is_lost and self._stage() == NOTHING
 
     def reason_of_loss(self) -> str:
-        """Return why there is no state, and what to do."""
         if self._stage() == FREE:
             return (
                 "AMAGOLD has no state to sample: no path has ended. Train for a whole "
@@ -641,7 +611,6 @@ class AMAGOLD(Sampler):
         self._watch.look_at_warm_up(self._steps(), self.algorithm.traits)
 
     def _full_energy(self) -> float:
-        """Return U at the weights of the model, on all of the data."""
         model, data = self._model_and_data()
         energy = self.train_size * self._full_loss(model, data, self.train_size)
         if self._bound_prior is not None:

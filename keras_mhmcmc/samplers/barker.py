@@ -4,16 +4,14 @@ Paper: Seita, Pan, Chen and Canny (2017), "An efficient minibatch acceptance tes
 Metropolis-Hastings", arXiv 1610.06848, algorithm 1.
 
 Target: approximately exp(-U(theta)/T), with U = -sum_i log p(x_i|theta) - log p(theta).
-The error of a decision is that of a normal distribution for Delta*, that of (2), and
-7e-7 of the table. On all of the data the test is Barker's, exact up to the table. (2)
-ends batches whose variance is small by chance: if the l_i are skewed, such batches have
-a small mean, too, or a large one.
+The error of a decision is that of a normal distribution for Delta*, 7e-7 of the table,
+and that of (2), which ends batches whose variance is small by chance: if the l_i are
+skewed, such batches have a small mean, too, or a large one.
 
 Barker's test accepts with probability 1 / (1 + exp(-Delta)), where
-Delta = log r = (sum_i l_i + log p(theta') - log p(theta)) / T. So it accepts if
-Delta + X_log > 0, with X_log from the standard logistic distribution. The paper splits
-X_log into a normal part and a rest, and lets the noise of an estimate be a share of the
-normal part:
+Delta = log r = (sum_i l_i + log p(theta') - log p(theta)) / T: if Delta + X_log > 0,
+with X_log from the standard logistic distribution. The paper splits X_log into a normal
+part, of which the noise of an estimate may be a share, and a rest:
 
     theta' = theta + epsilon Z
     (1)  Delta* = (N lbar + log p(theta') - log p(theta)) / T
@@ -22,16 +20,12 @@ normal part:
     (3)  X_nc ~ N(0, sigma^2 - s_Delta^2), and X_corr from the table
     (4)  accept theta' if Delta* + X_nc + X_corr > 0
 
-where sigma = 1, and N(0, sigma^2) + X_corr has nearly the logistic distribution. (The
-bound of the paper's corollary 1, by how much Delta* differs from a normal number, is
-loose: an error of 0.1 takes 14,000 examples or more.)
+where sigma = 1, and N(0, sigma^2) + X_corr has nearly the logistic distribution.
 
 X_corr takes the values 0, +-0.75, +-1.5, ... Their probabilities minimise the squared
 differences between the distribution function of N(0, 1) + X_corr and the logistic one
 at 1,401 points from 0 to 35, in float64, under the constraint that none is negative
-(Lawson and Hanson 1974, chapter 23). The two functions differ by at most 6.5e-7. No
-distribution is exact: the characteristic function pi t / sinh(pi t) of the logistic,
-over that of the normal, exp(-t^2 / 2), grows without end.
+(Lawson and Hanson 1974, chapter 23). The two functions differ by at most 6.5e-7.
 
 In networks (`mh.Barker`) a step gets one mini-batch of an epoch, and adds it to the
 batch of the test. Then, with theta' = theta + d, and d = 0 before the first step,
@@ -40,21 +34,17 @@ batch of the test. Then, with theta' = theta + d, and d = 0 before the first ste
                 theta <- theta' by (4), or theta stays; n <- 0; d <- epsilon Z
     undecided   theta, theta' and the sums stay; the next mini-batch goes on
 
-If an epoch ends before a test is decided, the next epoch tests the same theta' anew.
+If an epoch ends before a test is decided, the next epoch tests the same theta' anew:
 s_Delta^2 is the same for the move theta' -> theta, so both directions are interrupted
-with the same probability. The batch of a test comes from what the earlier tests of the
-epoch have left, so that its error has a small negative correlation with theirs.
+with the same probability.
 
 | paper     | name            | shape           | unit    |
 |-----------|-----------------|-----------------|---------|
 | d = theta' - theta | `step` | list of tensors | weights |
 | Delta*    | `log_ratio`     | (K,), ()        | nats    |
 | s_Delta^2 | `noise`         | (K,), ()        | nats^2  |
-| sigma     | `SIGMA`         | float           | nats    |
 | X_nc      | `normal`        | (K,), ()        | nats    |
 | X_corr    | `correction`    | (K,), ()        | nats    |
-| m         | `block_size`    | int             | examples |
-| n_0       | `min_examples`  | int             | examples |
 """
 
 import dataclasses
@@ -68,7 +58,6 @@ import keras
 import numpy as np
 
 from keras_mhmcmc import _backend
-from keras_mhmcmc import _validate
 from keras_mhmcmc._serialize import serializable
 from keras_mhmcmc._types import Array
 from keras_mhmcmc._types import Tensor
@@ -83,7 +72,6 @@ from keras_mhmcmc.samplers.growing import Move
 from keras_mhmcmc.samplers.parts import tensors
 from keras_mhmcmc.samplers.parts.bounded import Examples
 from keras_mhmcmc.samplers.parts.tensors import ops
-from keras_mhmcmc.schedules import Schedule
 
 SIGMA = 1.0
 SPACING = 0.75
@@ -128,33 +116,12 @@ class barker(GrowingWalk):
     Example:
 
     >>> import keras_mhmcmc as mh
-    >>> import numpy as np
-    >>> from keras import ops
-    >>> y = np.random.default_rng(0).normal(1.0, 1.0, size=2000).astype("float32")
-    >>> draws = mh.sample(
-    ...     mh.kernels.barker(0.02, block_size=200),
-    ...     1.0,
-    ...     log_likelihood=lambda theta, y: -0.5 * ops.square(y - theta),
-    ...     data=y,
-    ...     num_steps=100,
-    ...     progress=False,
-    ... )
-    >>> draws.position.shape
-    (1, 100)
+    >>> kernel = mh.kernels.barker(0.02, block_size=200)
 
     Reference: Seita, Pan, Chen and Canny (2017), algorithm 1.
     """
 
-    learning_rate: float
-    _: dataclasses.KW_ONLY
-    temperature: float = 1.0
-    block_size: int = 512
-    train_size: int | None = dataclasses.field(default=None, init=False)
-
     num_uniforms = 3
-
-    def __post_init__(self) -> None:
-        base.check(self, **growing.WALK)
 
     @property
     def arrays(self) -> list[Array]:
@@ -204,7 +171,6 @@ def standard_normal(radius: Tensor, angle: Tensor) -> Tensor:
 
 
 def correction(table: Tensor, uniform: Tensor) -> Tensor:
-    """Return X_corr of a uniform, (K,), by the inverse of its distribution function."""
     above = ops.expand_dims(uniform, -1) >= table
     rank = ops.sum(ops.cast(above, "float32"), axis=-1)
     return SPACING * (rank - (len(PROBABILITIES) - 1.0))
@@ -221,8 +187,6 @@ _TABLE = tuple(float(x) for x in correction_table())
 
 
 class StepsState(NamedTuple):
-    """The state of the chain, the proposed step, and what its examples have shown."""
-
     point: base.Position
     step: base.Position
     count: Tensor
@@ -250,7 +214,6 @@ class BarkerSteps(base.Diffusion):
         return StepsState(position, base.slots_like(position, "step"), *sums)
 
     def proposal(self, state: StepsState) -> base.Position:
-        """Return theta'."""
         return tensors.add_scaled(state.point, 1.0, state.step)
 
     def test(
@@ -306,12 +269,8 @@ class BarkerSteps(base.Diffusion):
         return current.auxiliary
 
     def summary(self, state: Any, counts: dict[str, Array]) -> dict[str, Array]:
-        proposed = counts["proposed"]
-        return {
-            "acceptance": base.share(counts["accepted"], proposed),
-            "examples_per_test": base.share(counts["examples"], proposed),
-            "nonfinite": counts["nonfinite"],
-        }
+        means = dict(acceptance="accepted", examples_per_test="examples")
+        return base.of_proposals(counts, **means)
 
 
 @serializable
@@ -323,13 +282,11 @@ class Barker(Sampler):
     has the bias of `mh.kernels.barker`, and the tests of an epoch share no examples,
     which correlates their errors slightly.
 
-    A proposal is a random walk, which needs no gradient. A step evaluates each example
-    of its mini-batch at both positions, and adds the differences to those of the steps
-    before, until their estimate of log r = (U(theta) - U(theta')) / T has a variance
-    below 1, or until they are all of the data. Then the test accepts with nearly
-    Barker's probability 1 / (1 + exp(-log r)). If an epoch ends during a test, the next
-    epoch begins it anew, with the same proposal. The model always holds the state. A
-    proposal whose losses are not finite is rejected and counted.
+    A proposal is a random walk, which needs no gradient. The batch of a test grows from
+    step to step, until the test of `mh.kernels.barker` can decide. If an epoch ends
+    during a test, the next epoch begins it anew, with the same proposal. The model
+    always holds the state. A proposal whose losses are not finite is rejected and
+    counted.
 
     A random walk in d dimensions needs about d accepted moves, or more, for an
     independent sample. So this sampler is for small networks, and for a few weights of
@@ -369,7 +326,7 @@ class Barker(Sampler):
 
     def __init__(
         self,
-        learning_rate: float | Schedule,
+        learning_rate: base.Rate,
         *,
         train_size: int | Literal["auto"] = "auto",
         min_examples: int = 100,
@@ -379,13 +336,8 @@ class Barker(Sampler):
         name: str = "barker",
         **options: Any,
     ) -> None:
-        if not isinstance(learning_rate, Schedule):
-            learning_rate = _validate.number(
-                "learning_rate",
-                learning_rate,
-                _validate.POSITIVE,
-                hint="A `LearningRateSchedule` will do as well.",
-            )
+        rate = base.OrSchedule(base.POSITIVE)
+        learning_rate = base.checked("learning_rate", learning_rate, rate)
         algorithm = BarkerSteps(base.OF_OPTIMIZER, temperature, min_examples)
         shared = train_size, prior, seed, name, options
         super().__init__(learning_rate, algorithm, *shared)
@@ -413,7 +365,6 @@ class Barker(Sampler):
             self._look_at_epoch(self._read_counts())
 
     def use_chains(self, num_chains: int) -> None:
-        """Refuse several chains: each would need a test of its own."""
         raise ValueError(
             "Argument `optimizer` of an `mh.ParallelChains` must be another sampler "
             "than `mh.Barker`, which tests a single chain. Fit an `mh.BarkerChain` for "
@@ -426,7 +377,6 @@ class Barker(Sampler):
         grads: Sequence[Tensor],
         trainable_variables: Sequence[keras.Variable] | None = None,
     ) -> None:
-        """Refuse gradients: the test needs the losses of single examples."""
         raise ValueError(
             "Argument `optimizer` must be another sampler than `mh.Barker` for this "
             "model: the test needs the losses of single examples. Fit "

@@ -20,15 +20,7 @@ too.
 The files of samplers use the same symbols, and a table lists what each of them adds.
 Other kernels draw their data as they go: a test evaluates examples one by one at two
 points, batches until it can decide, or a path of gradients. A step gets a `Density`,
-which evaluates K chains at once and makes the noise:
-
-| symbol       | name              | shape           | unit |
-|--------------|-------------------|-----------------|------|
-| theta, theta' | `point`, `proposal` | list of tensors | weights |
-| log p(x_i)   | `log_likelihoods` | (K, B)          | nats |
-| log p(theta) | `log_prior`       | (K,)            | nats |
-| grad sum_b w_b log p(x_b) | `weighted_gradient` | list of tensors | nats per weight |
-| grad log p(theta) | `prior_gradient` | list of tensors | nats per weight |
+which evaluates K chains at once and makes the noise.
 
 The learning rate of pSGLD, of Adam and of a random walk is in weights. The rank of the
 energy says how many chains there are: () is one chain, and (K,) are K chains, whose
@@ -38,9 +30,11 @@ tensors have a leading axis of length K.
 import abc
 import copy
 import dataclasses
+import inspect
 from collections.abc import Callable
 from collections.abc import Sequence
 from typing import Any
+from typing import ClassVar
 from typing import NamedTuple
 from typing import Protocol
 from typing import Self
@@ -58,6 +52,7 @@ Position = list[Tensor]
 Frozen = TypeVar("Frozen")
 SHARE = _validate.Interval(0.0, 1.0)  # [0, 1), of what is kept at a step
 OPEN_SHARE = _validate.Interval(0.0, 1.0, low_open=True)
+UP_TO_ONE = _validate.Interval(0.0, 1.0, low_open=True, high_open=False)
 POSITIVE = _validate.POSITIVE
 # A number, or a value that changes with the number of the step.
 Rate = float | Schedule
@@ -132,8 +127,6 @@ class Current(NamedTuple):
 
 
 class Info(NamedTuple):
-    """What a step reports."""
-
     counts: dict[str, Tensor]  # name -> () or (K,), float32, added up over the steps
     log_weight: Tensor = None  # of the evaluated point, if the algorithm has weights
     accepted: Tensor = None  # bool: the point is the new state; None: it always is
@@ -141,29 +134,19 @@ class Info(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class Slot:
-    """One tensor of a state, as it is before the first step.
-
-    Attributes:
-        name: what the tensor is.
-        shape: of one chain's tensor; of all chains' if `weight` is given.
-        dtype: of the tensor; None is that of the weight.
-        value: a number, or an array of the shape of one chain's tensor.
-        weight: index of the weight that the tensor belongs to.
-        is_shared: whether all chains have one tensor together.
-    """
+    """One tensor of a state, as it is before the first step."""
 
     name: str
-    shape: tuple[int, ...] = ()
-    dtype: str | None = "float32"
-    value: float | Array = 0.0
-    weight: int | None = None
-    is_shared: bool = False
+    shape: tuple[int, ...] = ()  # of one chain; of all chains if `weight` is given
+    dtype: str | None = "float32"  # None: that of the weight
+    value: float | Array = 0.0  # or an array of the shape of one chain's tensor
+    weight: int | None = None  # index of the weight that the tensor belongs to
+    is_shared: bool = False  # whether all chains have one tensor together
 
 
 def slots_like(
     position: Position, name: str, value: float = 0.0, dtype: str | None = None
 ) -> list[Slot]:
-    """Return a slot of the same shape for each weight."""
     return [
         Slot(name, tuple(x.shape), dtype, value, weight)
         for weight, x in enumerate(position)
@@ -226,22 +209,15 @@ class Kernel(abc.ABC):
     def bind_data_size(self, train_size: int | None, batch_size: int | None) -> Self:
         """Return the kernel with the settings that follow from the data.
 
-        Args:
-            train_size: number of examples, N; None: there is no data.
-            batch_size: examples in a mini-batch, m; None: there is no data. For a
-                kernel that draws its data: what the user asked for, or None.
-
-        Raises:
-            ValueError: the settings do not fit the data.
+        None: there is no data. A kernel that draws its data gets the batch size that
+        the user asked for, or None.
         """
         return self
 
     def bind_weights(self, weights: Sequence[Any], has_chains: bool) -> Self:
-        """Return the kernel for a position of these weights.
+        """Return the kernel for weights with a `path` and a `shape`.
 
-        Args:
-            weights: objects with `path` and `shape`, such as those of Keras.
-            has_chains: whether the shapes have a leading chain axis.
+        `has_chains` says whether the shapes have a leading chain axis.
         """
         return self
 
@@ -275,30 +251,22 @@ class Kernel(abc.ABC):
 
         Energies must be known to a fraction of it. A kernel that draws its data and
         returns a number has a state with the field `energy`, in nats, (K,).
-
-        Args:
-            number: of the step.
-            dimension: number of weights of a chain.
         """
         return None
 
     def summary(self, state: Any, counts: dict[str, Array]) -> dict[str, Array]:
         """Return diagnostics by name, arrays () or (K,).
 
-        Args:
-            state: the last state. Its leaves are numpy arrays; lists have what
-                `keras.ops.convert_to_numpy` takes.
-            counts: sums of what the steps counted, arrays () or (K,).
+        The leaves of the last state are numpy arrays; lists have what
+        `keras.ops.convert_to_numpy` takes. `counts` are sums over the steps.
         """
         return {}
 
     def report(self, state: Any, energy: Array, names: Sequence[str]) -> dict[str, Any]:
         """Return what `Draws.info` has besides, and warn if the draws show a fault.
 
-        Args:
-            state: the last state.
-            energy: of the draws, nats, (chain, draw).
-            names: of the position's tensors.
+        `energy` is that of the draws, nats, (chain, draw), and `names` are those of the
+        position's tensors.
         """
         return {}
 
@@ -310,7 +278,9 @@ class Algorithm(Kernel):
 
     def with_warm_up(self, steps: int) -> Self:
         """Return the algorithm with a warm-up of so many steps, if it has one."""
-        return self
+        if not hasattr(self, "warm_up"):
+            return self
+        return dataclasses.replace(self, warm_up=steps)  # type: ignore[type-var]
 
     @abc.abstractmethod
     def decide(self, state: Any, evaluation: Evaluation) -> tuple[Current, Info]:
@@ -323,7 +293,6 @@ class Algorithm(Kernel):
     def step(
         self, state: Any, density: "Density"
     ) -> tuple[Any, list[Tensor], dict[str, Tensor]]:
-        """Evaluate, decide, and move."""
         evaluation = density.evaluation(self, self.point(state))
         current, info = self.decide(state, evaluation)
         counts = {"nonfinite": ops.cast(~ops.isfinite(evaluation.energy), "float32")}
@@ -344,12 +313,8 @@ class Algorithm(Kernel):
     ) -> Any:
         """Return the auxiliary state for a position that came from another chain.
 
-        By default it stays as it was.
-
-        Args:
-            current: the new position, with its gradient.
-            before: the position that this one replaces, with the auxiliary state.
-            evaluation: the settings of the step.
+        `before` has the position that it replaces, and the auxiliary state, which
+        stays as it was by default.
         """
         return before.auxiliary
 
@@ -360,17 +325,35 @@ class Diffusion(Algorithm):
     temperature: Rate
     can_swap = True
 
+    lowest = _validate.NOT_NEGATIVE  # temperature
+
     def __post_init__(self) -> None:
-        set_checked(
-            self,
-            learning_rate=checked_learning_rate(self.learning_rate),
-            temperature=checked_temperature(self.temperature, _validate.NOT_NEGATIVE),
-        )
+        check(self, learning_rate=RATE, temperature=OrSchedule(self.lowest))
 
     def decide(self, state: Any, evaluation: Evaluation) -> tuple[Current, Info]:
         """Return the evaluated point: nothing is rejected."""
         current = Current(state.point, evaluation.gradient, evaluation.energy, state)
         return current, Info({})
+
+
+class OnDiffusion(Algorithm):
+    """Abstract: an algorithm around the move of a diffusion, `base` in its state too.
+
+    A setting that the diffusion has as well goes to it.
+    """
+
+    kind: ClassVar[type[Diffusion]]
+    base: Diffusion
+
+    def diffusion(self) -> Diffusion:
+        """Return the diffusion with its settings, which are checked."""
+        taken = inspect.signature(self.kind).parameters
+        given = {n: getattr(self, n) for n in taken if hasattr(self, n)}
+        return self.kind(**given)
+
+    def point(self, state: Any) -> Position:
+        """Return the position to evaluate next."""
+        return self.base.point(state.base)
 
 
 class Density(Protocol):
@@ -391,9 +374,7 @@ class Density(Protocol):
     def log_likelihoods(self, positions: list[Position], index: Tensor) -> list[Tensor]:
         """Return log p(x_i|theta) at each of the positions, float32, (K, B).
 
-        Args:
-            positions: one or more positions of all chains.
-            index: examples of each chain, int32, (K, B).
+        `index` has the examples of each chain, int32, (K, B).
         """
 
     def log_prior(self, position: Position) -> Tensor:
@@ -421,13 +402,7 @@ class Density(Protocol):
     def weighted_gradient(
         self, position: Position, index: Tensor, weights: Tensor
     ) -> Position:
-        """Return the gradient of sum_b w_b log p(x_b|theta).
-
-        Args:
-            position: of all chains.
-            index: examples of each chain, int32, (K, B).
-            weights: w, (K, B).
-        """
+        """Return the gradient of sum_b w_b log p(x_b|theta), with w (K, B)."""
 
     def prior_gradient(self, position: Position) -> Position:
         """Return the gradient of the log prior."""
@@ -444,17 +419,12 @@ class ExampleTest(Kernel):
 
     @property
     def traits(self) -> Traits:
-        """What the kernel needs and gives."""
         counts = ("accepted", "proposed", "examples", "nonfinite")
         return Traits(counts=counts, draws_data=True, needs_examples=True)
 
     def summary(self, state: Any, counts: dict[str, Array]) -> dict[str, Array]:
         """Return the share of accepted proposals, and the mean size of a batch."""
-        return {
-            "acceptance": share(counts["accepted"], counts["proposed"]),
-            "batch_size": share(counts["examples"], counts["proposed"]),
-            "nonfinite": counts["nonfinite"],
-        }
+        return of_proposals(counts, acceptance="accepted", batch_size="examples")
 
 
 def at_step(value: Any, number: Tensor) -> Tensor:
@@ -475,38 +445,49 @@ def bound(algorithm: Frozen, **values: Any) -> Frozen:
 
 
 def set_checked(algorithm: object, **values: Any) -> None:
-    """Set settings of a frozen algorithm to their checked values."""
     for name, value in values.items():
         object.__setattr__(algorithm, name, value)
 
 
-class OrNone(NamedTuple):
-    """A kind of setting for `check` that may be None as well."""
+def of_optimizer(kernel: Callable[..., Frozen], arguments: dict[str, Any]) -> Frozen:
+    """Return the kernel whose settings are among the arguments of an optimizer."""
+    taken = inspect.signature(kernel).parameters
+    given = {name: arguments[name] for name in taken if name in arguments}
+    return kernel(**given | {"learning_rate": OF_OPTIMIZER})
 
+
+class OrNone(NamedTuple):
     kind: _validate.Interval | int
     hint: str = ""
 
 
-def check(
-    algorithm: object, **kinds: _validate.Interval | int | Sequence[Any] | OrNone
-) -> None:
-    """Check settings of a frozen algorithm.
+class OrSchedule(NamedTuple):
+    kind: _validate.Interval
+    hint: str = "A `LearningRateSchedule` will do as well."
 
-    A kind is an interval of numbers, the least of some integers, or a tuple of words.
-    """
+
+Kind = _validate.Interval | int | Sequence[Any] | OrNone | OrSchedule
+RATE = OrSchedule(_validate.NOT_NEGATIVE)
+
+
+def checked(name: str, value: Any, kind: Kind) -> Any:
+    """Return a setting: in an interval, at least an integer, or one of a tuple."""
+    hint = ""
+    if isinstance(kind, OrNone | OrSchedule):
+        is_schedule = isinstance(value, Schedule) or value is OF_OPTIMIZER
+        if is_schedule if isinstance(kind, OrSchedule) else value is None:
+            return value
+        kind, hint = kind
+    if isinstance(kind, _validate.Interval):
+        return _validate.number(name, value, kind, hint)
+    if isinstance(kind, int):
+        return _validate.integer(name, value, kind)
+    return _validate.choice(name, value, kind)
+
+
+def check(algorithm: object, **kinds: Kind) -> None:
     for name, kind in kinds.items():
-        value, hint = getattr(algorithm, name), ""
-        if isinstance(kind, OrNone):
-            if value is None:
-                continue
-            kind, hint = kind
-        if isinstance(kind, _validate.Interval):
-            value = _validate.number(name, value, kind, hint)
-        elif isinstance(kind, int):
-            value = _validate.integer(name, value, kind)
-        else:
-            value = _validate.choice(name, value, kind)
-        set_checked(algorithm, **{name: value})
+        set_checked(algorithm, **{name: checked(name, getattr(algorithm, name), kind)})
 
 
 def counted(**events: Tensor) -> dict[str, Tensor]:
@@ -519,21 +500,8 @@ def share(part: Array, whole: Array) -> Array:
     return np.where(whole > 0, part / np.maximum(whole, 1), np.nan)
 
 
-def checked_learning_rate(value: Any, name: str = "learning_rate") -> Rate:
-    """Return a learning rate that is a schedule or a number of at least 0."""
-    if isinstance(value, Schedule) or value is OF_OPTIMIZER:
-        return value
-    return _validate.number(
-        name,
-        value,
-        _validate.NOT_NEGATIVE,
-        hint="A `LearningRateSchedule` will do as well.",
-    )
-
-
-def checked_temperature(value: Any, interval: _validate.Interval) -> Rate:
-    """Return a temperature that is a schedule or a number in `interval`."""
-    if isinstance(value, Schedule):
-        return value
-    hint = "A `LearningRateSchedule` will do as well."
-    return _validate.number("temperature", value, interval, hint=hint)
+def of_proposals(counts: dict[str, Array], **means: str) -> dict[str, Array]:
+    """Return means of counts over the proposals, by new names, and `nonfinite`."""
+    whole = counts["proposed"]
+    found = {name: share(counts[part], whole) for name, part in means.items()}
+    return found | {"nonfinite": counts["nonfinite"]}

@@ -40,7 +40,6 @@ from keras_mhmcmc.schedules import RobbinsMonro
 from keras_mhmcmc.schedules import Schedule
 
 PILOT_STEPS = 1000  # of `partition="auto"`; `docs/contour.md` has the measurements
-_SHARE = _validate.Interval(0.0, 1.0, low_open=True)
 # Iterations at which a schedule of step sizes is checked.
 _PROBES = (0, 10, 1000, 100_000, 10_000_000)
 # Steps between two normalisations of theta to the sum 1. The exponentials of all
@@ -57,8 +56,6 @@ _VISITED = 0.999
 
 
 class State(NamedTuple):
-    """The state of the base, and the learned masses."""
-
     base: Any  # its first field is `point`
     log_masses: Tensor  # (..., m), or (m,) if all chains share them
     visits: Any  # int32, (..., m), or () if visits are not counted
@@ -66,7 +63,7 @@ class State(NamedTuple):
 
 
 @dataclasses.dataclass(frozen=True)
-class csgld(protocol.Algorithm):
+class csgld(protocol.OnDiffusion):
     """Make contour SGLD, a kernel for `mh.sample`.
 
     The kernel samples exp(-U/T) / Psi(U)^zeta. The energy U in nats is minus the log
@@ -139,39 +136,39 @@ class csgld(protocol.Algorithm):
     pilot: Pilot | None = dataclasses.field(init=False, repr=False)
     log_masses: tuple[float, ...] = dataclasses.field(init=False, repr=False)
 
+    kind: ClassVar[type[protocol.Diffusion]] = sgld
     counts_visits: ClassVar[bool] = False  # whether the state counts visits
 
     def __post_init__(self) -> None:
         given = self._checked_partition()
-        least = 2 * equations.FEWEST
-        steps = _validate.integer("pilot_steps", self.pilot_steps, least)
         count = given.partitions if given else PARTITIONS
-        zeta = _validate.number("zeta", self.zeta, _validate.POSITIVE)
-        rho = _validate.number("rho", self.rho, _validate.NOT_NEGATIVE)
+        least = _validate.NOT_NEGATIVE
         limit = protocol.OrNone(_validate.Interval(1.0), "None sets no limit.")
-        power = protocol.OrNone(_validate.NOT_NEGATIVE, "None is zeta.")
+        power = protocol.OrNone(least, "None is zeta.")
+        protocol.check(self, pilot_steps=2 * equations.FEWEST)
+        protocol.check(self, zeta=protocol.POSITIVE, rho=least)
         protocol.check(self, random_field=("zeta", "one"))
         protocol.check(self, difference=("backward", "forward"), adapt=(True, False))
         protocol.check(self, shared_density=(True, False))
         protocol.check(self, max_multiplier=limit, weight_power=power)
-        masses = self.masses
+        masses, zeta, steps = self.masses, self.zeta, self.pilot_steps
         protocol.set_checked(
             self,
-            base=self._diffusion(),
+            base=self.diffusion(),
             contour=Contour(
                 energy_min=given.energy_min if given else math.nan,
                 energy_gap=given.energy_gap if given else math.nan,
                 partitions=count,
                 zeta=zeta,
                 exponent=zeta if self.random_field == "zeta" else 1.0,
-                rho=rho,
+                rho=self.rho,
                 is_forward=self.difference == "forward",
                 max_multiplier=self.max_multiplier,
                 weight_power=zeta if self.weight_power is None else self.weight_power,
             ),
             pilot=None if given else Pilot(steps, count, self.shared_density),
             log_masses=first_log_masses(self.masses, count),
-            step_size=checked_step_size(self.step_size, rho),
+            step_size=checked_step_size(self.step_size, self.rho),
             masses=None if masses is None else tuple(np.ravel(masses).tolist()),
         )
         if masses is None and not self.adapt:
@@ -181,11 +178,7 @@ class csgld(protocol.Algorithm):
                 f"{count} subregions. Received: masses=None"
             )
 
-    def _diffusion(self) -> protocol.Diffusion:
-        return sgld(self.learning_rate, temperature=self.temperature)
-
     def _checked_partition(self) -> EnergyPartition | None:
-        """Return the partition, or None for "auto", or raise a `ValueError`."""
         if not isinstance(self.partition, str) or self.partition != "auto":
             return checked_energy_partition(self.partition, ' or "auto"')
         if self.masses is not None or not self.adapt:
@@ -215,7 +208,6 @@ class csgld(protocol.Algorithm):
         return protocol.bound(self, pilot=self.pilot.shortened(steps))
 
     def energy_unit(self, number: int, dimension: int) -> float | None:
-        """Return the width of a subregion; None if a pilot finds it."""
         return None if self.pilot is not None else self.contour.energy_gap
 
     def init(self, position: protocol.Position) -> State:
@@ -226,9 +218,6 @@ class csgld(protocol.Algorithm):
         visits = protocol.Slot("visits", bins, "int32") if self.counts_visits else ()
         found = () if self.pilot is None else self.pilot.init()
         return State(self.base.init(position), masses, visits, found)
-
-    def point(self, state: State) -> protocol.Position:
-        return self.base.point(state.base)
 
     def contour_of(self, state: State) -> Contour:
         """Return the fixed numbers, and the partition that the state has found."""
@@ -289,7 +278,6 @@ class csgld(protocol.Algorithm):
         return state._replace(base=base)
 
     def summary(self, state: State, counts: dict[str, Array]) -> dict[str, Array]:
-        """Return the mean number of the subregion, from 1, and the mean multiplier."""
         if not self.counts_visits:
             return {}
         steps = np.where(counts["steps"] > 0, counts["steps"], np.nan)
@@ -334,7 +322,6 @@ class csgld(protocol.Algorithm):
         return message
 
     def advice(self, low: float, high: float) -> str:
-        """Return advice: a partition for energies from low to high, nats."""
         if self.pilot is not None:
             return (
                 "The pilot ended before the energies were stationary: make the sampler "
@@ -378,19 +365,15 @@ class csghmc(csgld):
     _: dataclasses.KW_ONLY
     momentum: float = 0.9
 
-    def _diffusion(self) -> protocol.Diffusion:
-        given: dict[str, Any] = dict(momentum=self.momentum)
-        return sghmc(self.learning_rate, temperature=self.temperature, **given)
+    kind = sghmc
 
 
 def checked_step_size(step_size: Any, rho: float) -> float | Schedule:
-    if step_size is None:
-        step_size = RobbinsMonro()
-    elif not isinstance(step_size, Schedule):
-        hint = "Or a decreasing schedule, such as `mh.schedules.RobbinsMonro()`. With a"
-        hint += " number the density keeps fluctuating."
-        step_size = _validate.number("step_size", step_size, _SHARE, hint)
-    first = step_size
+    hint = "Or a decreasing schedule, such as `mh.schedules.RobbinsMonro()`. With a"
+    hint += " number the density keeps fluctuating."
+    step_size = RobbinsMonro() if step_size is None else step_size
+    kind = protocol.OrSchedule(protocol.OPEN_SHARE, hint)
+    first = step_size = protocol.checked("step_size", step_size, kind)
     if isinstance(step_size, Schedule):
         values = np.array([float(step_size(probe)) for probe in _PROBES])
         first = values[0]
@@ -434,7 +417,6 @@ def first_log_masses(masses: Any, partitions: int) -> tuple[float, ...]:
 
 
 def outside_message(below: float, above: float, advice: str) -> str | None:
-    """Return a warning of the shares of energies outside a partition, or None."""
     if above > _MOST_ABOVE:
         where = f"{above:.0%} of the energies lie above the last boundary"
     elif below > _MOST_BELOW:
@@ -448,7 +430,6 @@ def outside_message(below: float, above: float, advice: str) -> str | None:
 
 
 def empty_message(visits: Array, contour: Contour) -> str | None:
-    """Return a warning about subregions without visits, (m,), or None."""
     visits = np.asarray(visits)
     if visits.sum() < _ENOUGH_VISITS * len(visits):
         return None
@@ -483,19 +464,17 @@ class ContourOptimizer(Sampler):
         self,
         learning_rate: protocol.Rate,
         kind: type[csgld],
-        given: dict[str, Any],
+        arguments: dict[str, Any],
         *shared: Any,
         nan_policy: str,
     ) -> None:
-        if given["pilot_steps"] is None:
-            given["pilot_steps"] = PILOT_STEPS
-        kernel = protocol.bound(
-            kind(protocol.OF_OPTIMIZER, **given), counts_visits=True
-        )
+        if arguments["pilot_steps"] is None:
+            arguments = arguments | {"pilot_steps": PILOT_STEPS}
+        kernel = protocol.of_optimizer(kind, arguments)
+        kernel = protocol.bound(kernel, counts_visits=True)
         super().__init__(learning_rate, kernel, *shared, nan_policy=nan_policy)
 
     def _look_at_epoch(self, counts: dict[str, Array]) -> None:
-        """Warn, too, if most energies of an epoch lie outside the partition."""
         super()._look_at_epoch(counts)
         steps = np.sum(counts["steps"])
         if steps >= _FEWEST:
@@ -504,7 +483,6 @@ class ContourOptimizer(Sampler):
             self._watch.say("partition", outside_message(below, above, advice))
 
     def _look_at_end(self) -> None:
-        """Warn if a run ends in the pilot, or left subregions empty between others."""
         super()._look_at_end()
         if not _backend.hold_values(self._state.all):
             return
@@ -608,12 +586,7 @@ class CSGLD(ContourOptimizer):
         name: str = "csgld",
         **options: Any,
     ) -> None:
-        given: dict[str, Any] = dict(partition=partition, pilot_steps=pilot_steps)
-        given |= dict(zeta=zeta, temperature=temperature, step_size=step_size, rho=rho)
-        given |= dict(random_field=random_field, difference=difference, adapt=adapt)
-        given |= dict(max_multiplier=max_multiplier, weight_power=weight_power)
-        given |= dict(masses=masses)
-        shared = csgld, given, train_size, prior, seed, name, options
+        shared = csgld, locals(), train_size, prior, seed, name, options
         super().__init__(learning_rate, *shared, nan_policy=nan_policy)
 
 
@@ -661,10 +634,5 @@ class CSGHMC(ContourOptimizer):
         name: str = "csghmc",
         **options: Any,
     ) -> None:
-        given: dict[str, Any] = dict(partition=partition, pilot_steps=pilot_steps)
-        given |= dict(zeta=zeta, temperature=temperature, step_size=step_size, rho=rho)
-        given |= dict(random_field=random_field, difference=difference, adapt=adapt)
-        given |= dict(max_multiplier=max_multiplier, weight_power=weight_power)
-        given |= dict(masses=masses, momentum=momentum)
-        shared = csghmc, given, train_size, prior, seed, name, options
+        shared = csghmc, locals(), train_size, prior, seed, name, options
         super().__init__(learning_rate, *shared, nan_policy=nan_policy)

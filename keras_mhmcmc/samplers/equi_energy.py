@@ -24,32 +24,26 @@ where the energy is truncated. (The paper prints eps^2 z, a misprint.)
     theta' = theta + eps_k^2 / 2 g + eps_k z
     log r = (V_k(h) - V_k(h')) / T_k + log q(theta' -> theta) - log q(theta -> theta')
 
-If m_k < n, a local move keeps the order I. A share `REFRESH` of the steps without a
-jump proposes a new order at the same theta instead, and log r has no q. If m_k = n, a
-local move draws a new order, which h_k does not depend on. The paper draws a new batch
-at each local move.
+If m_k < n, a local move keeps the order I, where the paper draws a new batch. A share
+`REFRESH` of the steps without a jump proposes a new order at the same theta instead,
+and log r has no q. If m_k = n, a local move draws a new order, which changes no energy.
 
 Jump: (theta', I') is a uniform member of ring j of chain k + 1, where j is the ring of
 h_{k+1}(theta, I), the energy of the chain's own state at the batch size of chain k + 1,
-H_j <= h_{k+1}(theta, I) < H_{j+1}. (The paper finds the ring by h_k, and writes
-I(theta) for its index.)
+H_j <= h_{k+1}(theta, I) < H_{j+1}. (The paper finds the ring by h_k.)
 
     log r = (V_k(h_k) - V_k(h_k')) / T_k
             - (V_{k+1}(h_{k+1}) - V_{k+1}(h_{k+1}')) / T_{k+1}
 
-The paper uses one energy for both temperatures, with m_k - m_{k+1} more examples. Here
-a ring keeps the order I' itself. The further examples are the next ones in this order,
-each energy has the batch of its own chain, and the jump is exact on (theta, I). For
-k = 0 the batch with the further examples is all of the data, in any order.
+A ring keeps the order I' itself. So each energy has the batch of its own chain, where
+the paper uses one energy for both temperatures, and the jump is exact on (theta, I).
 
 Energies are differences from a reference, whose energy on all of the data is h_ref:
 
     h_k(theta, I) = h_ref + n / m_k sum (l_i(ref) - l_i(theta))
                     + log prior(ref) - log prior(theta)
 
-with l_i the log-likelihood of example i, and the sum over the first m_k examples of I.
-The mean over I is h(theta), as without a reference, whose log r to a new batch would
-have a standard deviation of 33 nats in the paper's mixture at m = 1000.
+with the sum over the first m_k examples of I.
 
 Steps: after each window of proposals in the burn-in, eps_k is divided by 1.25 if the
 acceptance was below the target range, and multiplied by 1.25 if it was above. After the
@@ -58,15 +52,8 @@ burn-in eps_k is fixed: the target of a chain that goes on adapting is not known
 | paper              | name                | shape           | unit            |
 |--------------------|---------------------|-----------------|-----------------|
 | I, ours            | `order`             | (rounds, C)     | 1               |
-| z                  | `normals`           | list of tensors | 1               |
-| h                  | `energy`            | (C,)            | nats            |
 | h v H_k, here V_k  | `truncated`         | (C,)            | nats            |
-| H_k                | `level`             | scalar          | nats            |
-| T_k                | `temperature`       | scalar          | 1               |
-| m_k                | `batch_sizes`       | (K,)            | examples        |
-| n                  | `train_size`        | int             | examples        |
 | gamma              | `growth`            | float           | 1               |
-| alpha              | `alpha`             | float           | 1               |
 | c                  | `spacing`           | float           | nats            |
 | K                  | `size`              | int             | count           |
 | C, ours            | `num_chains`        | int             | count           |
@@ -74,7 +61,6 @@ burn-in eps_k is fixed: the target of a chain that goes on adapting is not known
 | D_j, I(theta) = j  | `ring_index`        | (C,)            | index           |
 | -g                 | `tempered_gradient` | list of tensors | nats per weight |
 | eps_k              | `step_size`         | (C,)            | weights         |
-| log q' - log q     | `log_q_ratio`       | (C,)            | nats            |
 """
 
 import dataclasses
@@ -84,7 +70,6 @@ from typing import NamedTuple
 
 import numpy as np
 
-from keras_mhmcmc import _validate
 from keras_mhmcmc._types import Array
 from keras_mhmcmc._types import Tensor
 from keras_mhmcmc.samplers import base
@@ -97,7 +82,6 @@ from keras_mhmcmc.samplers.parts.tensors import ops
 WINDOW = 50  # proposals between two changes of a step size
 FACTOR = 1.25
 TARGET_ACCEPTANCE = 0.2, 0.5  # lowest and highest share of accepted local moves
-_ALPHA = _validate.Interval(0.0, 1.0, low_open=True, high_open=False)
 REFRESH = 0.3  # share of the steps without a jump that propose a new batch
 
 _MOVES = ("accepted", "proposed", "jump_accepted", "jump_proposed")
@@ -153,18 +137,16 @@ class EquiEnergy(base.Kernel):
     reference: Array = dataclasses.field(init=False)
 
     def __post_init__(self) -> None:
-        base.check(self, alpha=_ALPHA, step_size=base.POSITIVE)
+        base.check(self, alpha=base.UP_TO_ONE, step_size=base.POSITIVE)
         base.check(self, jump_probability=base.SHARE)
         base.check(self, burn_in=0, ring_steps=1, ring_capacity=1)
 
     @property
     def size(self) -> int:
-        """K."""
         return len(self.batch_sizes)
 
     @property
     def temperatures(self) -> list[float]:
-        """The temperatures T_k of the chains."""
         return ladder(self.batch_sizes[0], self.batch_sizes, self.alpha)
 
     @property
@@ -217,7 +199,6 @@ class EquiEnergy(base.Kernel):
     def step(
         self, state: State, density: base.Density
     ) -> tuple[State, list[Tensor], dict[str, Tensor]]:
-        """Move the chains from the hottest on, and record positions and energies."""
         (normals, uniforms), number = density.noise, density.number
         chains, rings = list(state.chains), list(state.rings)
         visits = list(ops.unstack(state.visits, self.size))
@@ -249,7 +230,6 @@ class EquiEnergy(base.Kernel):
         return state, record, dict(zip(COUNTS, sums, strict=True))
 
     def summary(self, state: State, counts: dict[str, Array]) -> dict[str, Array]:
-        """Return diagnostics of each ladder and chain, (C, K), and settings, (K,)."""
         shares = {
             f"{kind}acceptance": base.share(
                 counts[f"{kind}accepted"].T, counts[f"{kind}proposed"].T
@@ -375,7 +355,6 @@ class EquiEnergy(base.Kernel):
         collects: Tensor,
         uniforms: Tensor,
     ) -> Ring:
-        """Return the store with the chains' states, if the reservoir takes them."""
         capacity = self.ring_capacity
         count = ops.sum(visits * ops.one_hot(ring, self.size, dtype="int32"), axis=1)
         slot = reservoir_slot(count, capacity, uniforms[_RESERVOIR])
@@ -392,7 +371,6 @@ class EquiEnergy(base.Kernel):
 
 
 def ladder(train_size: int, batch_sizes: Sequence[int], alpha: float) -> list[float]:
-    """Return the temperatures T_k of the chains, the coldest first."""
     return [
         1.0 if size == train_size else mint_temperature(alpha, train_size, size)
         for size in batch_sizes
@@ -402,7 +380,6 @@ def ladder(train_size: int, batch_sizes: Sequence[int], alpha: float) -> list[fl
 def default_levels(
     lowest: float, temperatures: Sequence[float], spacing: float = 10.0
 ) -> list[float]:
-    """Return the energy levels H_0..H_{K-1} in nats; `lowest` is H_0."""
     levels = [lowest]
     for temperature in temperatures[:-1]:
         levels.append(levels[-1] + spacing * temperature)
@@ -410,14 +387,12 @@ def default_levels(
 
 
 def truncated(energy: Tensor, level: float) -> Tensor:
-    """Return V_k of an energy."""
     return ops.maximum(energy, level)
 
 
 def tempered_gradient(
     gradient: base.Position, energy: Tensor, level: float, temperature: float
 ) -> base.Position:
-    """Return the gradient of V_k(h)/T_k, from the gradient of h."""
     scale = ops.where(energy > level, 1.0 / temperature, 0.0)
     return tensors.add_scaled([ops.zeros_like(g) for g in gradient], scale, gradient)
 
@@ -429,7 +404,6 @@ def local_log_ratio(
     temperature: float,
     log_q_ratio: Tensor,
 ) -> Tensor:
-    """Return log r of a local move, (C,)."""
     change = truncated(energy, level) - truncated(new_energy, level)
     return change / temperature + log_q_ratio
 

@@ -8,8 +8,7 @@ arXiv 1505.02827, for confidence. `barker.py` has a third test on such a batch.
 
 Target: approximately exp(-U(theta)/T), with U = -sum_i log p(x_i|theta) - log p(theta).
 Each look of austerity at the batch is wrong with a probability of about epsilon at
-most, if lbar is normal. epsilon = 0 reads all of the data at each step: the
-Metropolis-Hastings test. With a probability of at least 1 - delta, a step of confidence
+most, if lbar is normal. With a probability of at least 1 - delta, a step of confidence
 decides as Metropolis-Hastings on all of the data, for any distribution of the l_i
 within the bounds |l_i| <= c_i |theta' - theta|.
 
@@ -23,8 +22,7 @@ data. With n of N examples,
     v    = s^2/n (1 - n/N), an unbiased estimate of the variance of lbar
 
 The sums run over l_i - c, with c the mean of the first block: float32 would lose the
-variance of numbers with a large mean. All chains evaluate a block together. A chain
-whose test has decided adds nothing more.
+variance of numbers with a large mean.
 
 Metropolis-Hastings accepts if log u < log r, which is mu > mu_0 for the mean mu of all
 l_i. Both tests compare mu_0 with lbar:
@@ -38,30 +36,24 @@ l_i. Both tests compare mu_0 with lbar:
          delta_j = (p - 1) / (p j^p) delta
     (4)  accept theta' if lbar > mu_0
 
-phi_k is the distribution function of Student's t with k degrees of freedom, and a table
-has the q of each look. The paper's v has (N - n) / (N - 1) for (N - n) / N. w_j is the
-empirical Bernstein bound of Audibert, Munos and Szepesvari (2009) for independent
-numbers of a range 2 C. Without replacement a mean is even closer to its expectation
-(Hoeffding 1963, theorem 4). The delta_j sum up to less than delta.
+phi_k is the distribution function of Student's t with k degrees of freedom. The paper's
+v has (N - n) / (N - 1) for (N - n) / N. w_j is the empirical Bernstein bound of
+Audibert, Munos and Szepesvari (2009) for independent numbers of a range 2 C. Without
+replacement a mean is even closer to its expectation (Hoeffding 1963, theorem 4).
 
 A proposal outside the prior's support, or with an example of likelihood 0 in the batch,
-is rejected, and a position with such an example is left for any other proposal. An
-example of likelihood 0 outside the batch is not seen, so the likelihoods should be
-positive everywhere. A proposal whose prior or likelihood is NaN or +infinity is
-rejected and counted.
+is rejected, and a position with such an example is left for any other proposal. A
+proposal whose prior or likelihood is NaN or +infinity is rejected and counted.
 
 | paper      | name            | shape           | unit          |
 |------------|-----------------|-----------------|---------------|
-| h, epsilon | `learning_rate` | float           | weights       |
+| h          | `learning_rate` | float           | weights       |
 | mu_0, psi  | `metropolis_threshold` | (K,)     | nats          |
-| epsilon    | `epsilon`       | float           | 1             |
 | q          | `quantile`      | of each block   | 1             |
 | m          | `block_size`    | int             | examples      |
 | c_i        | `bounds`        | (N,)            | nats / weight |
 | C          | `reach`         | (K,)            | nats          |
-| delta      | `delta`         | float           | 1             |
 | log(3/delta_j) | `levels`    | of each block   | nats          |
-| u          | `uniforms[0]`   | (K,)            | 1             |
 """
 
 import abc
@@ -84,14 +76,11 @@ from keras_mhmcmc.samplers.parts import tensors
 from keras_mhmcmc.samplers.parts.bounded import Examples
 from keras_mhmcmc.samplers.parts.bounded import Violation
 from keras_mhmcmc.samplers.parts.tensors import ops
+from keras_mhmcmc.samplers.sgld import State
 
 # At epsilon = 1/2 the first look would always decide.
 EPSILON = _validate.Interval(0.0, 0.5)
 _LEAST = 1e-12  # less counts as 0: float64 does not know the tail
-# Kinds of the settings that all final classes have, for `base.check`.
-WALK: dict[str, Any] = dict(
-    learning_rate=base.POSITIVE, temperature=base.POSITIVE, block_size=2
-)
 
 
 class Batch(NamedTuple):
@@ -101,7 +90,7 @@ class Batch(NamedTuple):
     centre: Tensor  # c, nats, (K,)
     total: Tensor  # of l_i - c, n (lbar - c), nats, (K,)
     squares: Tensor  # sum of (l_i - c)^2, nats^2, (K,)
-    extra: Any  # what the kernel adds up besides
+    extra: tuple[Any, ...]  # of the state besides the point, with what was seen
 
 
 class Move(NamedTuple):
@@ -130,24 +119,24 @@ def variance(batch: Batch, train_size: int) -> Tensor:
     return spread(batch) / ops.maximum(batch.count, 1.0) * left
 
 
-class State(NamedTuple):
-    """Where the chains are."""
-
-    point: base.Position
-
-
+@dataclasses.dataclass(frozen=True, eq=False)
 class GrowingWalk(base.ExampleTest):
     """Abstract: a random walk whose test reads a batch that grows until it can decide.
 
-    A final class is a frozen dataclass with the fields below. Its state is a named
-    tuple with the field `point`.
+    Its state is a named tuple with the field `point`.
     """
 
-    num_uniforms: ClassVar[int] = 1  # that the test of a chain and step needs
     learning_rate: float
-    temperature: float
-    block_size: int  # m
-    train_size: int | None
+    _: dataclasses.KW_ONLY
+    temperature: float = 1.0
+    block_size: int = 512  # m
+    train_size: int | None = dataclasses.field(default=None, init=False)
+
+    num_uniforms: ClassVar[int] = 1  # that the test of a chain and step needs
+
+    def __post_init__(self) -> None:
+        base.check(self, learning_rate=base.POSITIVE, temperature=base.POSITIVE)
+        base.check(self, block_size=2)
 
     @property
     def limits(self) -> list[Array]:
@@ -156,10 +145,6 @@ class GrowingWalk(base.ExampleTest):
 
     def init(self, position: base.Position) -> Any:
         return State(position)
-
-    def begin(self, state: Any, move: Move) -> Any:
-        """Return `Batch.extra` before the first block."""
-        return ()
 
     def add(self, batch: Batch, move: Move, examples: Examples) -> Any:
         """Return `Batch.extra` with a block that all other fields of `batch` have."""
@@ -175,13 +160,8 @@ class GrowingWalk(base.ExampleTest):
     def accepts(self, batch: Batch, move: Move, density: base.Density) -> Tensor:
         """Return the decision on a batch that is large enough, bool, (K,)."""
 
-    def next_state(self, point: base.Position, batch: Batch) -> Any:
-        """Return the state after the decision."""
-        return State(point)
-
     @property
     def num_blocks(self) -> int:
-        """Number of blocks that make all of the data."""
         return -(-(self.train_size or 1) // self.block_size)
 
     def bind_data_size(self, train_size: int | None, batch_size: int | None) -> Self:
@@ -197,8 +177,8 @@ class GrowingWalk(base.ExampleTest):
     def step(
         self, state: Any, density: base.Density
     ) -> tuple[Any, base.Position, dict[str, Tensor]]:
-        """Propose, let the batch grow, and accept or reject."""
-        own, rounds = self.num_uniforms, batches.num_rounds(density.train_size)
+        size, block_size = density.train_size, self.block_size
+        own, rounds = self.num_uniforms, batches.num_rounds(size)
         uniforms = density.uniforms(own + rounds, 1, 0)[:, :, 0]
         noise = density.normals(0)
         proposal = tensors.add_scaled(state.point, self.learning_rate, noise)
@@ -206,41 +186,13 @@ class GrowingWalk(base.ExampleTest):
         moved = tensors.subtract(proposal, state.point)
         distance = ops.sqrt(tensors.sum_squares(moved, like=prior))
         move = Move(prior, distance, ops.unstack(uniforms[:own], own))
-        possible = ops.isfinite(prior)
-        zero = ops.zeros_like(distance)
-        batch = Batch(zero, zero, zero, zero, self.begin(state, move))
-        positions = [state.point, proposal]
-        batch = self._grown(batch, move, possible, positions, uniforms[own:], density)
-        wins, is_odd = verdict(batch, prior, self.accepts(batch, move, density))
-        proposed = ops.ones_like(distance)
-        counts = dict(accepted=wins, proposed=proposed, examples=batch.count)
-        counts = base.counted(**counts, nonfinite=is_odd)
-        point = tensors.select(wins, proposal, state.point)
-        return self.next_state(point, batch), list(point), counts
-
-    def _grown(
-        self,
-        batch: Batch,
-        move: Move,
-        is_open: Tensor,
-        positions: list[base.Position],
-        keys: Tensor,
-        density: base.Density,
-    ) -> Batch:
-        """Return the batch with as many blocks as each chain that `is_open` needs.
-
-        `keys` are uniforms that draw the order of the examples, (rounds, K).
-        """
-        size, block_size = density.train_size, self.block_size
-
-        def goes_on(block: Tensor, is_open: Tensor, batch: Batch) -> Tensor:
-            return ops.any(is_open)
 
         def one_block(block: Tensor, is_open: Tensor, batch: Batch) -> Any:
             places = block * block_size + ops.arange(block_size, dtype="int32")
-            order = batches.permuted(keys, size, ops.minimum(places, size - 1))
+            inside = ops.minimum(places, size - 1)
+            order = batches.permuted(uniforms[own:], size, inside)
             arrived = ops.expand_dims(places < size, 0) & ops.expand_dims(is_open, 1)
-            here, there = density.log_likelihoods(positions, order)
+            here, there = density.log_likelihoods([state.point, proposal], order)
             rows = tensors.gather(density.arrays[: len(self.limits)], order)
             examples = Examples(here, there, rows, order, arrived)
             batch = with_block(batch, examples)
@@ -249,7 +201,17 @@ class GrowingWalk(base.ExampleTest):
             is_open = is_open & ~self.is_decided(batch, move, block, density)
             return block + 1, is_open & ((block + 1) * block_size < size), batch
 
-        return tensors.loop_while(goes_on, one_block, (0, is_open, batch))[-1]
+        zero = ops.zeros_like(distance)
+        first = 0, ops.isfinite(prior), Batch(zero, zero, zero, zero, state[1:])
+        *_, batch = tensors.loop_while(
+            lambda block, is_open, batch: ops.any(is_open), one_block, first
+        )
+        wins, is_odd = verdict(batch, prior, self.accepts(batch, move, density))
+        proposed = ops.ones_like(distance)
+        counts = dict(accepted=wins, proposed=proposed, examples=batch.count)
+        counts = base.counted(**counts, nonfinite=is_odd)
+        point = tensors.select(wins, proposal, state.point)
+        return type(state)(point, *batch.extra), list(point), counts
 
 
 def verdict(batch: Batch, prior: Tensor, accepts: Tensor) -> tuple[Tensor, Tensor]:
@@ -325,15 +287,12 @@ class austerity(GrowingWalk):
     Reference: Korattikara, Chen and Welling (2014), algorithm 1.
     """
 
-    learning_rate: float
     _: dataclasses.KW_ONLY
     epsilon: float = 0.01
-    temperature: float = 1.0
-    block_size: int = 512
-    train_size: int | None = dataclasses.field(default=None, init=False)
 
     def __post_init__(self) -> None:
-        base.check(self, **WALK, epsilon=EPSILON)
+        super().__post_init__()
+        base.check(self, epsilon=EPSILON)
 
     @property
     def arrays(self) -> list[Array]:
@@ -361,7 +320,6 @@ def metropolis_threshold(move: Move, temperature: float, size: int) -> Tensor:
 
 
 def over_threshold(batch: Batch, move: Move, temperature: float, size: int) -> Tensor:
-    """Return lbar - mu_0, nats, (K,)."""
     return mean(batch) - metropolis_threshold(move, temperature, size)
 
 
@@ -434,16 +392,13 @@ class confidence(GrowingWalk):
     Reference: Bardenet, Doucet and Holmes (2014); Bardenet, Doucet and Holmes (2017).
     """
 
-    learning_rate: float
     _: dataclasses.KW_ONLY
     bounds: Array
     delta: float = 0.1
-    temperature: float = 1.0
-    block_size: int = 512
-    train_size: int | None = dataclasses.field(default=None, init=False)
 
     def __post_init__(self) -> None:
-        base.check(self, **WALK, delta=base.OPEN_SHARE)
+        super().__post_init__()
+        base.check(self, delta=base.OPEN_SHARE)
         base.set_checked(self, bounds=bounded.checked_bounds("bounds", self.bounds))
 
     @property
@@ -462,12 +417,9 @@ class confidence(GrowingWalk):
     def init(self, position: base.Position) -> bounded.State:
         return bounded.first_state(position)
 
-    def begin(self, state: bounded.State, move: Move) -> Violation:
-        return state.violation
-
-    def add(self, batch: Batch, move: Move, examples: Examples) -> Violation:
+    def add(self, batch: Batch, move: Move, examples: Examples) -> tuple[Violation]:
         bound = examples.limits[0] * ops.expand_dims(move.distance, 1)
-        return bounded.bounded_share(examples, bound, batch.extra)[1]
+        return bounded.bounded_share(examples, bound, *batch.extra)[1:]
 
     def is_decided(
         self, batch: Batch, move: Move, block: Tensor, density: base.Density
@@ -483,10 +435,7 @@ class confidence(GrowingWalk):
     def accepts(self, batch: Batch, move: Move, density: base.Density) -> Tensor:
         size = density.train_size
         wins = mean(batch) > metropolis_threshold(move, self.temperature, size)
-        return wins & (batch.extra.example < 0)
-
-    def next_state(self, point: base.Position, batch: Batch) -> bounded.State:
-        return bounded.State(point, batch.extra)
+        return wins & (batch.extra[0].example < 0)
 
     def check(self, state: bounded.State) -> None:
         bounded.check_violation("bounds", state.violation)

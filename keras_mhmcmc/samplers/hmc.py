@@ -15,8 +15,7 @@ deviation. The mass of a weight is 1/s^2:
             accept q if log u < log r
 
 The position moves first, so that a path of l steps needs l gradients. The random h
-keeps a path from having the length of a period of the target. `step_adaptation.py`
-finds epsilon and s in the first `warm_up` paths, for each chain.
+keeps a path from having the length of a period of the target.
 
 | paper     | name             | shape           | unit                        |
 |-----------|------------------|-----------------|-----------------------------|
@@ -24,7 +23,6 @@ finds epsilon and s in the first `warm_up` paths, for each chain.
 | s         | `scale`          | list of tensors | weights                     |
 | epsilon   | `step_size`      | (K,)            | 1                           |
 | l         | `leapfrog_steps` | int             | gradients                   |
-| u, u'     | `uniforms`       | 2 of (K,)       | 1                           |
 """
 
 import dataclasses
@@ -43,8 +41,6 @@ _ENOUGH = 50  # paths, to know the acceptance
 
 
 class State(NamedTuple):
-    """The state of the chains, and what the warm-up has learned."""
-
     point: base.Position
     energy: Tensor  # at the point, (K,)
     number: Tensor  # of paths so far, int32, ()
@@ -221,8 +217,9 @@ class hmc(step_adaptation.WarmedUp):
         )
 
     def summary(self, state: State, counts: dict[str, Array]) -> dict[str, Array]:
-        acceptance = base.share(counts["accepted"], counts["proposed"])
-        step_size = base.share(counts["step_size"], counts["proposed"])
+        means = dict(acceptance="accepted", step_size="step_size")
+        report = base.of_proposals(counts, **means)
+        acceptance = report["acceptance"]
         low = acceptance < 0.5 * self.target_acceptance
         if counts["proposed"].min() >= _ENOUGH and low.any():
             remedy = (
@@ -235,13 +232,11 @@ class hmc(step_adaptation.WarmedUp):
                 f"less than half of `target_acceptance`={self.target_acceptance:g}, "
                 f"the lowest {acceptance.min():.2f}. {remedy}."
             )
-        nonfinite = counts["nonfinite"]
-        return dict(acceptance=acceptance, step_size=step_size, nonfinite=nonfinite)
+        return report
 
 
 def drifted(
     position: base.Position, momentum: base.Position, scale: base.Position, step: Tensor
 ) -> base.Position:
-    """Return the position after a drift in units of the scales, (2)."""
     velocity = [s * r for s, r in zip(scale, momentum, strict=True)]
     return tensors.add_scaled(position, step, velocity)

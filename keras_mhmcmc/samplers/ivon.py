@@ -24,14 +24,11 @@ The first step evaluates the start itself, with theta = m.
 
 | paper    | name              | shape           | unit                              |
 |----------|-------------------|-----------------|-----------------------------------|
-| theta    | `point`           | list of tensors | weights                           |
 | theta - m| `noise`           | list of tensors | weights                           |
 | g        | `momentum`        | list of tensors | nats per example and weight       |
 | h        | `hessian`         | list of tensors | nats per example and weight^2     |
 | h_0      | `hessian_init`    | float           | nats per example and weight^2     |
 | delta    | `precisions` / N  | list of floats  | nats per example and weight^2     |
-| xi       | `clip_radius`     | float           | weights                           |
-| alpha    | epsilon           | scalar          | weights^2 examples / nat          |
 """
 
 import dataclasses
@@ -43,7 +40,6 @@ from typing import NamedTuple
 
 import keras
 
-from keras_mhmcmc import _validate
 from keras_mhmcmc._serialize import serializable
 from keras_mhmcmc._types import Tensor
 from keras_mhmcmc.fit.sampler import Sampler
@@ -56,8 +52,6 @@ _MOST_CHANGE, _LARGEST = 10.0, 1e30  # of h in a step, by h + delta, and of h
 
 
 class State(NamedTuple):
-    """A draw of q, its distance from the mean, and the moments of the gradient."""
-
     point: base.Position
     noise: base.Position
     momentum: base.Position
@@ -109,19 +103,16 @@ class ivon(base.Diffusion):
     temperature: base.Rate = 1.0
 
     can_swap = False
+    lowest = base.POSITIVE
     traits = base.Traits(draws_afresh=True)
     # Of a normal prior, whose gradient is in that of a step; (): there is none.
     precisions: ClassVar[Sequence[float]] = ()
 
     def __post_init__(self) -> None:
-        base.set_checked(
-            self,
-            learning_rate=base.checked_learning_rate(self.learning_rate),
-            temperature=base.checked_temperature(self.temperature, _validate.POSITIVE),
-        )
-        shares = dict.fromkeys(("beta_1", "beta_2"), base.SHARE)
+        super().__post_init__()
         radius = base.OrNone(base.POSITIVE)
-        base.check(self, hessian_init=base.POSITIVE, clip_radius=radius, **shares)
+        base.check(self, hessian_init=base.POSITIVE, clip_radius=radius)
+        base.check(self, beta_1=base.SHARE, beta_2=base.SHARE)
 
     def init(self, position: base.Position) -> State:
         first = base.slots_like(position, "hessian", self.hessian_init)
@@ -210,14 +201,11 @@ class IVON(Sampler):
         name: str = "ivon",
         **options: Any,
     ) -> None:
-        moments = dict(beta_1=beta_1, beta_2=beta_2, clip_radius=clip_radius)
-        given: dict[str, Any] = dict(hessian_init=hessian_init, **moments)
-        algorithm = ivon(base.OF_OPTIMIZER, temperature=temperature, **given)
+        algorithm = base.of_optimizer(ivon, locals())
         shared = train_size, prior, seed, name, options
         super().__init__(learning_rate, algorithm, *shared, nan_policy=nan_policy)
 
     def build(self, variables: Sequence[keras.Variable]) -> None:
-        """Create the optimizer's variables, and read the prior's precisions."""
         super().build(variables)
         if self._bound_prior is not None:
             known = self._bound_prior.precisions

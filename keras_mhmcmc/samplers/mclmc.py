@@ -6,8 +6,7 @@ Monte Carlo", for the steps, the partial refresh and the warm-up; Robnik and Sel
 proof that the process in continuous time has the target; Sommer and others (2025),
 "Microcanonical Langevin ensembles", for the falling error.
 
-Target: exp(-U(theta)/T), up to the error of a finite step epsilon. Nothing is rejected.
-U needs all of the data.
+Target: exp(-U(theta)/T), up to the error of a finite step epsilon.
 
 Equations of a step, with u the velocity of length 1 in d dimensions and s the scales:
 
@@ -46,20 +45,17 @@ the last window C is infinite, and its steps are averaged. The wanted error fall
 C is small, from five times its last value: long steps take a chain far in a short time.
 
 After the warm-up a guard checks the step, since rare steps may have errors that the
-warm-up never saw. It adds xi over blocks of `BLOCK` steps. If the mean of a block must
-be above `UNSAFE`, the chain goes back to where the block began, with half of the step.
-A step that is not finite counts so much that half of them in a block are too many.
+warm-up never saw. If the mean xi of a block of steps must be above `UNSAFE`, the chain
+goes back to where the block began, with half of the step.
 
-| paper    | name                  | shape           | unit                        |
-|----------|-----------------------|-----------------|-----------------------------|
-| u        | `velocity`            | list of tensors | 1                           |
-| s        | `scale`               | list of tensors | weights                     |
-| epsilon  | `log_step`            | (K,), its log   | 1                           |
-| W        | `weight`              | (K,)            | steps                       |
-| xi       | `ratio`               | (K,)            | 1                           |
-| L        | `decoherence_length`  | float           | 1                           |
-| Delta E  | `error`               | (K,)            | nats / T                    |
-| d        | `dimension`           | int             | weights                     |
+| paper    | name         | shape           | unit     |
+|----------|--------------|-----------------|----------|
+| u        | `velocity`   | list of tensors | 1        |
+| s        | `scale`      | list of tensors | weights  |
+| epsilon  | `log_step`   | (K,), its log   | 1        |
+| W        | `weight`     | (K,)            | steps    |
+| xi       | `ratio`      | (K,)            | 1        |
+| Delta E  | `error`      | (K,)            | nats / T |
 """
 
 import dataclasses
@@ -93,8 +89,6 @@ UNSAFE = 10.0  # mean of xi in a block above which a step is too long
 
 
 class Search(NamedTuple):
-    """The state of the search."""
-
     log_step: Tensor
     weight: Tensor
 
@@ -109,8 +103,6 @@ class Guard(NamedTuple):
 
 
 class State(NamedTuple):
-    """The state of the chains, and what the warm-up has learned."""
-
     point: base.Position
     velocity: base.Position  # 0 before the first step
     gradient: base.Position  # of U/N at the point
@@ -139,8 +131,7 @@ class mclmc(step_adaptation.WarmedUp):
     to where the block began, and has half of the step from then on.
 
     The kernel needs at least two dimensions, a density with a gradient, and all of the
-    data. Leave out `batch_size`: the noise of mini-batches differs from direction to
-    direction, and would add a bias of its own (Sommer and others, 2026).
+    data: leave out `batch_size`.
 
     `draws.info` has for each chain `step_size`, `decoherence_length`, how many steps
     were `nonfinite`, which undoes them, how many `returns` there were from steps that
@@ -156,8 +147,8 @@ class mclmc(step_adaptation.WarmedUp):
         decoherence_length: L of the papers: the distance, in units of the scales, after
             which the noise alone has turned the velocity. Greater than 0. Defaults to
             None: the square root of the number of weights, the width of a target
-            without correlations. Weights of networks are correlated: take ten times as
-            much.
+            without correlations. Weights of networks are correlated: take four times
+            as much.
         warm_up: number of first steps that adapt step and scales. The `burn_in` of
             `mh.sample` must be at least as long. With 0 nothing adapts, and nothing
             checks the step afterwards. Defaults to 1000.
@@ -237,7 +228,12 @@ class mclmc(step_adaptation.WarmedUp):
             base.slots_like(position, "gradient"),
             base.Slot("energy"),
             base.Slot("number", dtype="int32", value=0, is_shared=True),
-            init_guard(position),
+            Guard(
+                base.slots_like(position, "guard_point"),
+                base.slots_like(position, "guard_gradient"),
+                base.Slot("guard_energy"),
+                base.Slot("guard_total"),
+            ),
             base.slots_like(position, "scale", value=1.0),
             init_search(step_size),
             step_adaptation.init_spread(position),
@@ -317,31 +313,25 @@ class mclmc(step_adaptation.WarmedUp):
 
     def _adapted(self, state: State, ratio: Tensor, dimension: int) -> State:
         """Return the state with step and scales, new ones until the warm-up is over."""
-        scale, search, spread = tensors.when(
-            state.number < self.warm_up,
-            lambda learned: self._learned(learned, state, ratio, dimension),
-            (state.scale, state.search, state.spread),
-        )
+
+        def learned(before: Any) -> Any:
+            scale, search, spread = before
+            parts = spread, scale, state.point, state.number, self.warm_up
+            spread, scale, renews, window = step_adaptation.renewed(*parts)
+            averages = window == len(step_adaptation.WINDOWS)
+            search = update_search(search, ratio, averages)
+            # The first scales change the unit of the step.
+            first = math.log(_FIRST_STEP) + 0.5 * math.log(dimension)
+            changes, log_step = renews & (window == 1), search.log_step
+            log_step = ops.where(changes, first + 0.0 * log_step, log_step)
+            return scale, search._replace(log_step=log_step), spread
+
+        before = state.scale, state.search, state.spread
+        warms_up = state.number < self.warm_up
+        scale, search, spread = tensors.when(warms_up, learned, before)
         return state._replace(scale=list(scale), search=search, spread=spread)
 
-    def _learned(
-        self, learned: Any, state: State, ratio: Tensor, dimension: int
-    ) -> tuple[base.Position, Search, step_adaptation.Spread]:
-        """Return scale, search and spread after a step of the warm-up."""
-        scale, search, spread = learned
-        parts = spread, scale, state.point, state.number, self.warm_up
-        spread, scale, renews, window = step_adaptation.renewed(*parts)
-        averages = window == len(step_adaptation.WINDOWS)
-        search = update_search(search, ratio, averages)
-        # The first scales change the unit of the step.
-        first = math.log(_FIRST_STEP) + 0.5 * math.log(dimension)
-        log_step = ops.where(
-            renews & (window == 1), first + 0.0 * search.log_step, search.log_step
-        )
-        return scale, search._replace(log_step=log_step), spread
-
     def check(self, state: State) -> None:
-        """Raise an error if the chains cannot move from their start."""
         with np.errstate(over="ignore"):
             finite = [np.isfinite(np.square(g)).all() for g in state.gradient]
         if not all(finite):
@@ -351,17 +341,13 @@ class mclmc(step_adaptation.WarmedUp):
             )
 
     def summary(self, state: State, counts: dict[str, Array]) -> dict[str, Array]:
-        means = dict(
-            step_size="steps", decoherence_length="steps", energy_error="measured"
-        )
-        found = {
-            name: base.share(counts[name], counts[of]) for name, of in means.items()
-        }
+        steps, names = counts["steps"], ("step_size", "decoherence_length")
+        found = {name: base.share(counts[name], steps) for name in names}
+        found["energy_error"] = base.share(counts["energy_error"], counts["measured"])
         return found | {name: counts[name] for name in ("nonfinite", "returns")}
 
 
 def init_search(step_size: float) -> Search:
-    """Return the search before the first step."""
     return Search(
         base.Slot("log_step", value=math.log(step_size)),
         base.Slot("search_weight", value=LEAST_WEIGHT),
@@ -378,16 +364,6 @@ def update_search(search: Search, ratio: Tensor, averages: Tensor) -> Search:
     change = ops.log1p((ratio - 1.0) / (search.weight + 1.0)) / ORDER
     weight = ops.where(averages, search.weight + 1.0, LEAST_WEIGHT + 0.0 * largest)
     return Search(search.log_step - change, weight)
-
-
-def init_guard(position: base.Position) -> Guard:
-    """Return the guard before the first step."""
-    return Guard(
-        base.slots_like(position, "guard_point"),
-        base.slots_like(position, "guard_gradient"),
-        base.Slot("guard_energy"),
-        base.Slot("guard_total"),
-    )
 
 
 def guarded(state: Any, ratio: Tensor, warm_up: int) -> tuple[Any, Tensor]:

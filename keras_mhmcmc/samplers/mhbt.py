@@ -19,15 +19,12 @@ Equations, with q the density of the proposal:
     (3)  pi(theta) = exp(-U(theta) / T) * mean over I of exp((U - U_I)(theta) / T)
          c_n = m (MHBT), n^lambda = m^alpha (MINT), 2 sqrt(m) (RSGLD here)
 
-The mean losses of two batches differ by sigma sqrt(2/m), with sigma the standard
-deviation of the loss of one example. With c_n = 2 sqrt(m), the energies in log r differ
-by 2 sqrt(2) sigma nats, whatever m is.
+With c_n = 2 sqrt(m), the energies of two batches in log r differ by 2 sqrt(2) times the
+standard deviation of the loss of one example, whatever m is.
 
-`move` draws theta' (`proposals.py`), and `decide` applies (2) by `acceptance.py`. With
-the reversible proposal, eq. (2) is the paper's (8), and RSGLD also adapts beta
-(`beta_adaptation.py`). `mh.sample` draws I' at random from all batches. In `fit` the
-batches of one epoch share no example, and (1) holds approximately. CMINT is MINT with
-the learning rate `schedules.GeometricCycle`.
+With the reversible proposal, eq. (2) is the paper's (8). `mh.sample` draws I' at random
+from all batches. In `fit` the batches of one epoch share no example, and (1) holds
+approximately. CMINT is MINT with the learning rate `schedules.GeometricCycle`.
 
 A *refresh* proposes the position itself with a new batch. The energies alone decide: an
 exact move on (theta, I). A step is a refresh with the probability rho, 0 in the paper.
@@ -38,11 +35,9 @@ next step a refresh, after it has put the state back into the model.
 |----------------|-----------------------|-----------------|---------------------|
 | theta'         | `point`               | list of tensors | weights             |
 | -g_I(theta)    | `gradient`            | list of tensors | nats/example/weight |
-| U_I            | `energy`              | () or (K,)      | nats                |
 | T = n / c_n    | `temperature`         | scalar, or (K,) | 1                   |
 | epsilon, delta | `learning_rate`       | scalar, or (K,) | see `proposals.py`  |
 | log q' - log q | `log_q_ratio`         | () or (K,)      | nats                |
-| log r          | `log_ratio`           | () or (K,)      | nats                |
 | rho, here      | `refresh_probability` | float           | 1                   |
 """
 
@@ -75,13 +70,10 @@ from keras_mhmcmc.samplers.parts.rate_adaptation import RateAdaptation
 from keras_mhmcmc.samplers.parts.tensors import ops
 from keras_mhmcmc.schedules import Schedule
 
-ALPHA = _validate.Interval(0.0, 1.0, low_open=True, high_open=False)  # of MINT
 REFRESH_PROBABILITY = 0.1  # with which reversible proposals move a network
 
 
 class State(NamedTuple):
-    """The pending point, the state of the chain, and what drew the point."""
-
     point: base.Position
     position: base.Position
     gradient: base.Position  # empty for proposals that need none
@@ -118,11 +110,9 @@ class Metropolis(base.Algorithm):
     can_swap = True
 
     def __post_init__(self) -> None:
-        temperature, rate = self.temperature, self.learning_rate
-        if temperature is not None:
-            temperature = base.checked_temperature(temperature, _validate.POSITIVE)
-        rate = base.checked_learning_rate(rate)
-        base.set_checked(self, learning_rate=rate, temperature=temperature)
+        if self.temperature is not None:
+            base.check(self, temperature=base.OrSchedule(base.POSITIVE))
+        base.check(self, learning_rate=base.RATE)
         base.check(self, refresh_probability=base.SHARE, warm_up=0)
         proposals.only_if_reversible(
             self.proposal,
@@ -164,14 +154,12 @@ class Metropolis(base.Algorithm):
             temperature = 1.0
             if train_size and batch_size:
                 temperature = train_size / self.energy_weight(batch_size)
+        steps = train_size // batch_size if train_size and batch_size else 1
         parts: dict[str, Any] = dict(adaptation=self.adaptation)
         parts["rate_adaptation"] = self.rate_adaptation
-        sizes = train_size, batch_size
-        parts = {k: part and part.bind_data_size(*sizes) for k, part in parts.items()}
+        for name, part in parts.items():
+            parts[name] = part and dataclasses.replace(part, steps=steps)
         return dataclasses.replace(self, temperature=temperature, **parts)
-
-    def with_warm_up(self, steps: int) -> Self:
-        return dataclasses.replace(self, warm_up=steps)
 
     def at_temperature(
         self, temperature: base.Rate, learning_rate: base.Rate | None = None
@@ -180,7 +168,6 @@ class Metropolis(base.Algorithm):
         return dataclasses.replace(cold, alpha=None)
 
     def energy_unit(self, number: int, dimension: int) -> float | None:
-        """Return the lowest temperature of a step."""
         temperature = base.at_step(self.temperature, number)
         return float(np.min(ops.convert_to_numpy(temperature)))
 
@@ -297,25 +284,16 @@ class Metropolis(base.Algorithm):
         return self.proposal.log_q_ratio_at(distances, beta, dimension)
 
     def _counts(self, outcome: acceptance.Outcome, state: State) -> dict[str, Tensor]:
-        accepted = outcome.proposed & outcome.accepted
-        counts = {
-            "accepted": accepted,
-            "proposed": outcome.proposed,
-            "nonfinite": ~outcome.finite,
-        }
+        accepted, proposed = outcome.proposed & outcome.accepted, outcome.proposed
+        counts = dict(accepted=accepted, proposed=proposed, nonfinite=~outcome.finite)
         if self.proposal.has_backward:
             counts["forward_accepted"] = accepted & state.forward
-            counts["forward_proposed"] = outcome.proposed & state.forward
+            counts["forward_proposed"] = proposed & state.forward
         if self.refresh_probability > 0.0:
             refreshed = state.pending == acceptance.REFRESH
             counts["refresh_accepted"] = refreshed & outcome.accepted
             counts["refresh_proposed"] = refreshed
-        return {name: ops.cast(value, "float32") for name, value in counts.items()}
-
-
-def checked_alpha(alpha: float) -> float:
-    """Return alpha of MINT, a number in (0, 1]."""
-    return _validate.number("alpha", alpha, ALPHA)
+        return base.counted(**counts)
 
 
 def mint_temperature(alpha: float, train_size: int, batch_size: int) -> float:
@@ -400,8 +378,9 @@ def mint(
     Reference: Li and Wong (2017), "Mini-batch tempered MCMC", algorithm 1.
     """
     proposal = proposals.checked_proposal(proposal, proposals.Langevin())
+    alpha = base.checked("alpha", alpha, base.UP_TO_ONE)
     given: dict[str, Any] = dict(refresh_probability=refresh_probability)
-    return Metropolis(learning_rate, None, proposal, checked_alpha(alpha), **given)
+    return Metropolis(learning_rate, None, proposal, alpha, **given)
 
 
 def rsgld(
@@ -492,7 +471,6 @@ def network_settings(
 
 
 def adaptation_or_none(rate_adaptation: Any) -> RateAdaptation | None:
-    """Return how the rate is adapted; None: it is not."""
     _validate.choice("rate_adaptation", rate_adaptation, (True, False))
     return RateAdaptation() if rate_adaptation else None
 
@@ -607,7 +585,7 @@ class MINT(MetropolisSampler):
         settings = network_settings(
             proposal, learning_rate, refresh_probability, warm_up, rate_adaptation
         )
-        settings["alpha"] = checked_alpha(alpha)
+        settings["alpha"] = base.checked("alpha", alpha, base.UP_TO_ONE)
         algorithm = Metropolis(base.OF_OPTIMIZER, None, proposal, **settings)
         shared = train_size, prior, seed, name, options
         super().__init__(learning_rate, algorithm, *shared, batch_size=batch_size)
@@ -669,16 +647,8 @@ class RSGLD(MetropolisSampler):
         name: str = "rsgld",
         **options: Any,
     ) -> None:
-        adaptation = BetaAdaptation.of(beta, beta_adaptation)
-        proposal = proposals.ReversibleLangevin(
-            adaptation.first or 1.0, noise_temperature, normalized, forward_probability
-        )
-        algorithm = Metropolis(
-            base.OF_OPTIMIZER,
-            temperature,
-            proposal,
-            adaptation=adaptation,
-            refresh_probability=refresh_probability,
+        algorithm = dataclasses.replace(
+            base.of_optimizer(rsgld, locals()),
             warm_up=WARM_UP if warm_up is None else warm_up,
             rate_adaptation=adaptation_or_none(rate_adaptation),
             energy_weight=root_weight,

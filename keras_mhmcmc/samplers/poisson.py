@@ -26,8 +26,7 @@ theta and the counts have the density prod_i (lambda M_i / L + phi_i)^s_i / s_i!
 the prior, whose sum over all counts is the target. (1) draws the counts given theta,
 and (2) is a test on this density.
 
-So a move may follow the gradient of this density. The batch (1) is drawn first, and
-stays the same for the way back:
+A move may follow the gradient of this density, with the batch (1) drawn first:
 
     (3)  g(theta) = (sum_i s_i L grad log p(x_i|theta) / (lambda M_i + L phi_i(theta))
                      + grad log p(theta)) / T
@@ -41,20 +40,16 @@ The first visit of the arrivals sums g(theta), and the second one g(theta') and 
 
 | paper     | name             | shape           | unit    |
 |-----------|------------------|-----------------|---------|
-| lower, upper | `lower`, `upper` | (N,)         | nats    |
 | T M_i     | `width`          | (K, B)          | nats    |
 | L         | `total`          | float           | nats    |
 | lambda    | `poisson_rate`   | float           | examples |
-| lambda + L phi_i/M_i | `value` of `Rates` | (K, B) | examples |
 | s_i       | `stays` of `bounded.py`, of each arrival | (K, B) | 1 |
-| L / (T M_i (lambda + L phi_i/M_i)) | `slope` | (K, B) | 1 / nat |
 | g         | `gradient`       | list of tensors | nats / weight |
 """
 
 import dataclasses
 import math
 from collections.abc import Sequence
-from typing import NamedTuple
 
 import numpy as np
 
@@ -71,13 +66,6 @@ from keras_mhmcmc.samplers.parts.tensors import ops
 PROPOSALS = ("random_walk", "barker")
 # Part of the noise of the first arrivals. Part 1 has the signs of Barker's proposal.
 _FIRST_BLOCK = 2
-
-
-class Rates(NamedTuple):
-    """What a log-likelihood means for the count of its example, (K, B) each."""
-
-    value: Tensor  # lambda + L phi_i / M_i
-    slope: Tensor  # derivative of its logarithm by the log-likelihood
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -163,7 +151,6 @@ class poisson(BoundedWalk):
         return self.total if self.poisson_rate is None else self.poisson_rate
 
     def rate(self, walk: Walk) -> Tensor:
-        """Return lambda + L, (K,)."""
         return ops.zeros_like(walk.distance) + (self.extra + self.total)
 
     def propose(self, point: base.Position, density: base.Density) -> bounded.Move:
@@ -192,9 +179,10 @@ class poisson(BoundedWalk):
             gradient: base.Position, index: Tensor, arrived: Tensor, uniform: Tensor
         ) -> base.Position:
             (here,) = density.log_likelihoods([point], index)
-            rates = self._rates(here, *tensors.gather(limits, index))
-            stays = arrived & (uniform < self._probability(rates))
-            weights = ops.where(stays, rates.slope, 0.0)
+            value, slope = self._rates(here, *tensors.gather(limits, index))
+            probability = value / (self.extra + self.total)  # of (1)
+            stays = arrived & (uniform < probability)
+            weights = ops.where(stays, slope, 0.0)
             added = density.weighted_gradient(point, index, weights)
             return tensors.add_scaled(gradient, 1.0, added)
 
@@ -204,19 +192,14 @@ class poisson(BoundedWalk):
         return bounded.visit_arrivals(*visited, first, _FIRST_BLOCK)
 
     def _of_prior(self, point: base.Position, density: base.Density) -> base.Position:
-        """Return what the prior adds to g."""
         return [g / self.temperature for g in density.prior_gradient(point)]
 
-    def _rates(self, value: Tensor, low: Tensor, high: Tensor) -> Rates:
-        """Return the rates of log-likelihoods within their bounds."""
+    def _rates(self, value: Tensor, low: Tensor, high: Tensor) -> tuple[Tensor, Tensor]:
+        """Return lambda + L phi_i / M_i, and the derivative of its logarithm."""
         width = ops.where(high > low, high - low, 1.0)
         share = ops.clip((value - low) / width, 0.0, 1.0)
         rate = self.extra + self.total * share
-        return Rates(rate, self.total / (width * rate))
-
-    def _probability(self, rates: Rates) -> Tensor:
-        """Return the probabilities of (1)."""
-        return rates.value / (self.extra + self.total)
+        return rate, self.total / (width * rate)
 
     def judge(
         self, examples: bounded.Examples, measures: Walk, violation: bounded.Violation
@@ -228,10 +211,11 @@ class poisson(BoundedWalk):
             outside = outside | ~ops.isfinite(value)
             seen = value, ops.where(value > high, high, low), examples, outside
             violation = bounded.first_violation(violation, *seen)
-        here = self._rates(examples.here, low, high)
-        there = self._rates(examples.there, low, high)
-        term = ops.log(there.value / here.value)
-        return bounded.Judged(self._probability(here), term, violation, there.slope)
+        here, _ = self._rates(examples.here, low, high)
+        there, slope = self._rates(examples.there, low, high)
+        term = ops.log(there / here)
+        probability = here / (self.extra + self.total)  # of (1)
+        return bounded.Judged(probability, term, violation, slope)
 
 
 def moved(
@@ -255,7 +239,6 @@ def moved_log_ratio(
     new_gradient: base.Position,
     like: Tensor,
 ) -> Tensor:
-    """Return log q(theta' -> theta) - log q(theta -> theta') of (4), as `like` is."""
     terms = [
         ops.softplus(-x * g) - ops.softplus(x * new)
         for x, g, new in zip(delta, gradient, new_gradient, strict=True)
@@ -264,7 +247,6 @@ def moved_log_ratio(
 
 
 def checked_limits(lower: Array, upper: Array) -> tuple[Array, Array]:
-    """Return both bounds as arrays, float64, (N,), or raise a `ValueError`."""
     low = _validate.array("Argument `lower`", lower)
     high = _validate.array("Argument `upper`", upper)
     if low.ndim != 1 or low.size == 0 or low.shape != high.shape:

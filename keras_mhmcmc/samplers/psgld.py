@@ -36,8 +36,6 @@ from keras_mhmcmc.samplers.parts.tensors import ops
 
 
 class State(NamedTuple):
-    """The position, and the running mean of squared gradients."""
-
     point: base.Position
     second_moment: base.Position
 
@@ -133,7 +131,6 @@ class PSGLD(Sampler):
         name: str = "psgld",
         **options: Any,
     ) -> None:
-        given = dict(decay=decay, epsilon=epsilon, temperature=temperature)
-        algorithm = psgld(base.OF_OPTIMIZER, **given)
+        algorithm = base.of_optimizer(psgld, locals())
         shared = train_size, prior, seed, name, options
         super().__init__(learning_rate, algorithm, *shared, nan_policy=nan_policy)

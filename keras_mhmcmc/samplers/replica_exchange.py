@@ -33,9 +33,6 @@ without the last factor for a batch with replacement.
 |--------------|-------------------|-----------------|----------|
 | tau, here T  | `temperatures`    | (R,)            | 1        |
 | sigma^2, v   | `variance`        | as `energy`     | nats^2   |
-| u            | `uniforms`        | (R - 1, K)      | 1        |
-| m            | `size`            | int             | examples |
-| s^2          | `sample_variance` | ()              | nats^2   |
 | 2, here R    | `replicas`        | int             | count    |
 | K, ours      | `num_chains`      | int             | count    |
 """
@@ -70,7 +67,6 @@ class OfReplicas(Schedule):
         return ops.repeat(ops.stack(values), self.num_chains)
 
     def get_config(self) -> dict[str, Any]:
-        """Return the arguments of the constructor."""
         return {"values": self.values, "num_chains": self.num_chains}
 
 
@@ -202,7 +198,6 @@ def swap_log_ratio(
     variance_cold: Tensor = 0.0,
     variance_hot: Tensor = 0.0,
 ) -> Tensor:
-    """Return log r of a swap between the temperatures `cold` < `hot`."""
     difference = 1.0 / cold - 1.0 / hot
     penalty = 0.5 * difference**2 * (variance_cold + variance_hot)
     return difference * (energy_cold - energy_hot) - penalty
@@ -229,7 +224,6 @@ def decide_swaps(
 
 
 def pairs_of_turn(replicas: int, turn: Tensor) -> Tensor:
-    """Return which neighbours try to swap, in turn even and odd pairs, (R - 1, 1)."""
     pairs = ops.reshape(ops.arange(replicas - 1, dtype="int32"), (-1, 1))
     if replicas == 2:
         return pairs == 0

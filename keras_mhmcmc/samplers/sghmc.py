@@ -22,8 +22,8 @@ Equations of "euler", and of "baoab":
 
 The momentum moves first: the other order uses a gradient that is one step old, and
 doubles the variance at eta L = 0.05, mu = 0.9. The paper of BAOAB kicks by half a step
-at the beginning and at the end of a step, at one position each: one kick here. The
-positions are the paper's. The velocity of the state is that before a kick.
+at the beginning and at the end of a step: one kick here, at the same position. The
+velocity of the state is that before a kick.
 
 So position and velocity of the state are not independent. On a Gaussian without
 gradient noise, v - a epsilon grad(U/N) is uncorrelated with theta, for a = 1/(1 + mu)
@@ -51,8 +51,6 @@ INTEGRATORS = ("euler", "baoab")
 
 
 class State(NamedTuple):
-    """The position and the velocity."""
-
     point: base.Position
     velocity: base.Position
 
@@ -195,7 +193,6 @@ class SGHMC(Sampler):
         name: str = "sghmc",
         **options: Any,
     ) -> None:
-        given: dict[str, Any] = dict(momentum=momentum, temperature=temperature)
-        algorithm = sghmc(base.OF_OPTIMIZER, integrator=integrator, **given)
+        algorithm = base.of_optimizer(sghmc, locals())
         shared = train_size, prior, seed, name, options
         super().__init__(learning_rate, algorithm, *shared, nan_policy=nan_policy)

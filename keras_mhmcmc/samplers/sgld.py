@@ -23,8 +23,6 @@ from keras_mhmcmc.samplers.parts import tensors
 
 
 class State(NamedTuple):
-    """The state of the chain: its position, and nothing else."""
-
     point: base.Position
 
 
@@ -119,6 +117,6 @@ class SGLD(Sampler):
         name: str = "sgld",
         **options: Any,
     ) -> None:
-        algorithm = sgld(base.OF_OPTIMIZER, temperature=temperature)
+        algorithm = base.of_optimizer(sgld, locals())
         shared = train_size, prior, seed, name, options
         super().__init__(learning_rate, algorithm, *shared, nan_policy=nan_policy)

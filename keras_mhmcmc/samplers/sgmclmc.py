@@ -14,10 +14,9 @@ in positions theta / s, and let xi be its noise. A kick and a drift are
     (2)  theta <- theta + epsilon s u
     (3)  s = 1 / max(sqrt(V), phi sqrt(mean of V)), V the variance of the gradient
 
-Noise turns the velocity, as the friction of the full-batch sampler does. If its size is
-the same in all directions, the velocity stays uniform on the sphere, and no target is
-lost. So the noise sets the scale. Where the floor phi holds, Z brings the rest. Noise
-of our own, rho times as much, evens out how the noise of two weights is correlated.
+Noise that is the same in all directions keeps the velocity uniform on the sphere. So it
+sets the scale, and where the floor phi holds, Z brings the rest. Noise of our own, rho
+times as much, evens out how the noise of two weights is correlated.
 
 Step. The noise of a kick has the length tau = h sqrt(d (1 + rho)), the tangent of the
 angle by which it turns the velocity. It keeps the share a = 1 / sqrt(1 + tau^2) of the
@@ -26,9 +25,6 @@ and the position diffuses by epsilon^2 s^2 (1 + a) / (2 d (1 - a)) in a step. Th
 ratio is the temperature T, in place of its limit for small tau, if
 
     (4)  epsilon = h (d - 1) (T / N) 2 a / (1 + a)
-
-So tau is the only free number. For small tau the diffusion 2 (T / (N sqrt(V)))^2 /
-(1 + rho) does not depend on it.
 
 Noise. Successive batches have independent noise, so that half of the squared difference
 of their gradients has the mean V. V starts as the squared gradient of the first step.
@@ -75,8 +71,6 @@ _LEAST = 1e-30  # of a variance
 
 
 class State(NamedTuple):
-    """The position, the velocity, and what the warm-up has learned of the noise."""
-
     point: base.Position
     velocity: base.Position  # 0 before the first step
     gradient: base.Position  # of the step before
@@ -90,9 +84,8 @@ class sgmclmc(base.Diffusion):
 
     It samples exp(-U/T), up to the bias of a finite step, and of correlated noise. The
     energy U in nats is minus the log density. The velocity has a constant length. The
-    gradient turns it, and so do the noise of mini-batches and noise that the sampler
-    adds. Noise that is the same in all directions makes no bias, so the warm-up
-    measures the noise of each weight. The step of a weight is then proportional to
+    gradient turns it, and so does noise, of mini-batches and of the sampler. The
+    warm-up measures the noise of each weight, whose step is then proportional to
     T / (N sqrt(V)), with V the variance of its gradient of U/N between mini-batches:
     large noise and a low temperature make the chain slow.
 
@@ -136,12 +129,11 @@ class sgmclmc(base.Diffusion):
     temperature: base.Rate = 1.0
 
     can_swap = False
+    lowest = base.POSITIVE
 
     def __post_init__(self) -> None:
         super().__post_init__()
         base.check(self, warm_up=1, added_noise=_validate.NOT_NEGATIVE)
-        temperature = base.checked_temperature(self.temperature, base.POSITIVE)
-        base.set_checked(self, temperature=temperature)
 
     @property
     def traits(self) -> base.Traits:
@@ -150,9 +142,6 @@ class sgmclmc(base.Diffusion):
             warm_up=self.warm_up,
             warm_up_argument=("warm_up", self.warm_up),
         )
-
-    def with_warm_up(self, steps: int) -> Self:
-        return dataclasses.replace(self, warm_up=steps)
 
     def bind_weights(self, weights: Sequence[Any], has_chains: bool) -> Self:
         if sum(math.prod(w.shape[1 if has_chains else 0 :]) for w in weights) < 2:
@@ -182,7 +171,12 @@ class sgmclmc(base.Diffusion):
         )
         like = state.ratio
         scale, own = scales_of(noise, like, self.added_noise)
-        ratio = ratio_of(state.ratio, differences, noise, scale)
+        seen = [s * x for s, x in zip(scale, differences, strict=True)]
+        known = [s * s * v for s, v in zip(scale, noise, strict=True)]
+        found = 0.5 * tensors.sum_squares(seen, like)
+        wanted = tensors.dot(known, [ops.ones_like(v) for v in known], like)
+        ratio = state.ratio
+        ratio = ratio + MEMORY * (found / ops.maximum(wanted, _LEAST) - ratio)
         dimension, tau = tensors.size(noise, like), now.learning_rate
         kick = tau / math.sqrt(dimension * (1.0 + self.added_noise))
         keep = (1.0 + tau * tau) ** -0.5
@@ -215,20 +209,6 @@ def learned(
     terms = ((1.0 - is_first) * share, tensors.subtract(halves, noise))
     begin = [g * g - v for g, v in zip(gradient, noise, strict=True)]
     return tensors.add_terms(noise, terms, (is_first, begin))
-
-
-def ratio_of(
-    ratio: Tensor,
-    differences: base.Position,
-    noise: base.Position,
-    scale: base.Position,
-) -> Tensor:
-    """Return the mean of noise over V after one more step, in positions theta / s."""
-    seen = [s * x for s, x in zip(scale, differences, strict=True)]
-    known = [s * s * v for s, v in zip(scale, noise, strict=True)]
-    found = 0.5 * tensors.sum_squares(seen, ratio)
-    wanted = tensors.dot(known, [ops.ones_like(v) for v in known], ratio)
-    return ratio + MEMORY * (found / ops.maximum(wanted, _LEAST) - ratio)
 
 
 def scales_of(
@@ -280,7 +260,6 @@ class SGMCLMC(Sampler):
         name: str = "sgmclmc",
         **options: Any,
     ) -> None:
-        given: dict[str, Any] = dict(warm_up=warm_up, temperature=temperature)
-        algorithm = sgmclmc(base.OF_OPTIMIZER, added_noise=added_noise, **given)
+        algorithm = base.of_optimizer(sgmclmc, locals())
         shared = train_size, prior, seed, name, options
         super().__init__(learning_rate, algorithm, *shared, nan_policy=nan_policy)

@@ -10,8 +10,7 @@ position, velocity and thermostat is, with eta = epsilon / N,
     exp(-U(theta)/T - |v|^2 / (2 eta T) - n (xi - A - B)^2 / (2 gamma)).
 
 Gradient noise of variance V in each weight, in the gradient of U/N, is what a friction
-B = epsilon N V / (2 T) would need as noise. The thermostat becomes A + B, and the
-position keeps its law. In SGHMC the friction stays A, and T becomes T (A + B) / A.
+B = epsilon N V / (2 T) would need as noise. The thermostat becomes A + B.
 
 Equations, with n the number of weights of a chain:
 
@@ -20,17 +19,15 @@ Equations, with n the number of weights of a chain:
     xi    <- min(xi + gamma ((1 - xi/2) |v|^2 / (n eta T) - 1), 1)
 
 With v = h p, epsilon = N h^2, and h xi and h A under the names xi and A, these are the
-paper's, up to 1 - xi/2 and the limit 1; its gamma is eta. Here eta / gamma is the mass
-of the thermostat, on which the law of the position does not depend. Around xi = A, the
-kinetic energy E and the thermostat follow dE = -2 A (E - 1) - 2 (xi - A),
-dxi = gamma (E - 1): gamma = A^2 / 2, the default, is the largest that does not swing.
+paper's, up to 1 - xi/2 and the limit 1; its gamma is eta. Around xi = A, the kinetic
+energy E and the thermostat follow dE = -2 A (E - 1) - 2 (xi - A), dxi = gamma (E - 1):
+gamma = A^2 / 2, the default, is the largest that does not swing.
 
 Not in the paper is the factor 1 - xi/2. On a Gaussian with precision L in all
-directions, a constant xi gives var(theta) = (1 - xi/2) var(v) / (eta L): without the
-factor the variance of the position would be 5% too small at xi = 0.1. With it this
-variance is T / L at any step, if n is large. If B and L differ from direction to
-direction, each has the variance of SGHMC with the momentum 1 - xi, and the thermostat
-keeps the mean over the directions at T:
+directions, a constant xi gives var(theta) = (1 - xi/2) var(v) / (eta L). With the
+factor this variance is T / L at any step, if n is large. If B and L differ from
+direction to direction, each has the variance of SGHMC with the momentum 1 - xi, and the
+thermostat keeps the mean over the directions at T:
 
     var(theta_i) = T (A + B_i) / (xi L_i s_i),  s_i = 1 - eta L_i / (2 (2 - xi)),
     xi = mean of (A + B_i) / s_i.
@@ -44,7 +41,6 @@ Above xi = 2 a step heats, so the thermostat would rise without end: hence the l
 | N h^2     | `learning_rate`   | scalar, () or (K,)| weights^2 examples / nat     |
 | h A       | `friction`, A     | float             | 1; 1 - `momentum`            |
 | -         | `rate`, gamma     | float             | 1                            |
-| h^2       | eta               | scalar            | weights^2 / nat              |
 """
 
 import dataclasses
@@ -63,13 +59,11 @@ from keras_mhmcmc.samplers.parts import tensors
 from keras_mhmcmc.samplers.parts.tensors import ops
 from keras_mhmcmc.samplers.sghmc import velocity_at
 
-_UP_TO_ONE = _validate.Interval(0.0, 1.0, high_open=False)
+_UP_TO_ONE = _validate.Interval(0.0, 1.0, high_open=False)  # and 0
 _LARGEST = 1.0  # thermostat: a step that keeps nothing of the velocity
 
 
 class State(NamedTuple):
-    """The position, the velocity, and the friction that adapts."""
-
     point: base.Position
     velocity: base.Position
     thermostat: Tensor  # () or (K,), float32
@@ -163,9 +157,8 @@ class sgnht(base.Diffusion):
     def auxiliary_at(
         self, current: base.Current, before: base.Current, evaluation: base.Evaluation
     ) -> State:
-        """Return the state with SGHMC's new velocity, for the momentum 1 - xi."""
         state = before.auxiliary
-        share = 1.0 / (2.0 - state.thermostat)
+        share = 1.0 / (2.0 - state.thermostat)  # SGHMC's, for the momentum 1 - xi
         velocity = velocity_at(current, before, evaluation, share)
         return state._replace(velocity=velocity)
 
@@ -223,7 +216,6 @@ class SGNHT(Sampler):
         name: str = "sgnht",
         **options: Any,
     ) -> None:
-        given: dict[str, Any] = dict(momentum=momentum, temperature=temperature)
-        algorithm = sgnht(base.OF_OPTIMIZER, thermostat_rate=thermostat_rate, **given)
+        algorithm = base.of_optimizer(sgnht, locals())
         shared = train_size, prior, seed, name, options
         super().__init__(learning_rate, algorithm, *shared, nan_policy=nan_policy)

@@ -21,8 +21,8 @@ Equations, with P = sum_i P_i and Psi = sum_i psi_i:
 
 The whole probability is min(1, r_0) prod_i min(1, r_i), with
 r_i = exp((R_i(z') - R_i(z))/T). Each factor has detailed balance with its own part of
-the target, and so has their product. Far from the reference the rate of (3) is larger
-than the data. There the test is the usual one on all of the data:
+the target. Far from the reference the rate of (3) is larger than the data. There the
+test is the usual one on all of the data:
 
     (4)  if Psi phi / T > R:  log r = (U(theta) - U(theta')) / T, with the last term of
          (2); accept theta' if log u < log r
@@ -32,11 +32,9 @@ The rate is the same for a move and its reverse, so both have the same test.
 | paper        | name            | shape           | unit     |
 |--------------|-----------------|-----------------|----------|
 | z, z'        | `here`, `there` | (K, d)          | 1        |
-| beta         | `step_size`     | float           | 1        |
 | phi          | `reach`         | (K,)            | 1        |
 | psi_i        | `limits[0]`     | (N,), (K, B)    | nats     |
 | Psi          | `total`         | float           | nats     |
-| lambda_i T / (psi_i phi) | `probability` | (K, B) | 1        |
 | R            | `max_examples`  | float           | examples |
 """
 
@@ -60,8 +58,6 @@ PROPOSALS = ("crank_nicolson", "random_walk")
 
 
 class Measures(NamedTuple):
-    """A move in units of the Gaussian."""
-
     here: Tensor
     there: Tensor
     reach: Tensor
@@ -140,7 +136,6 @@ class smh(bounded.BoundedTest):
 
     @functools.cached_property
     def whitened(self) -> taylor.Whitened:
-        """The expansion in units of the Gaussian."""
         return taylor.whitened(self.expansion, self.temperature)
 
     @property

@@ -7,8 +7,7 @@ gradient MCMC with a stochastic approximation adaptation", eq. (3) to (17); publ
 Target: given the latent variables rho, kappa, sigma and delta, exp(-U(beta)/T) with U
 of eq. (11). At T = 1 it is the posterior under the prior N(0, sigma^2 / kappa). Eq.
 (13) to (16) are an EM step. The latent variables move to a fixed point of this step,
-averaged over the target. At the fixed point rho is a mean-field quantity, not the
-posterior probability of the slab. If there are several fixed points, the start decides.
+averaged over the target.
 
 Equations, with the sums over the p weights of one group, and N examples:
 
@@ -24,7 +23,6 @@ Equations, with the sums over the p weights of one group, and N examples:
 
 Eq. (13) uses the averaged sigma and delta of the step before. Eq. (14) to (16) take rho
 as eq. (13) gives it. Only eq. (17) averages, once, and eq. (11) takes the averages.
-(The paper's algorithm 1 overwrites rho and kappa by averages before eq. (15) and (16).)
 In regression sigma is also the noise. There is then one sigma for all groups, eq. (15)
 sums over all of them, and the energy of the data is RSS / (2 sigma^2).
 
@@ -33,9 +31,7 @@ digits of 1 - rho, by which kappa is exact.
 
 | paper         | name            | shape           | unit                            |
 |---------------|-----------------|-----------------|---------------------------------|
-| beta          | `position`      | list of tensors | weights                         |
 | 1 - rho       | `spike`         | list of tensors | 1                               |
-| kappa         | -               | list of tensors | 1 / v0                          |
 | sigma         | `sigma`         | (..., groups)   | weights, or targets: regression |
 | delta         | `delta`         | (..., groups)   | 1                               |
 | v0, v1        | `v0`, `v1`      | float           | (weights / sigma)^2             |
@@ -43,17 +39,19 @@ digits of 1 - rho, by which kappa is exact.
 | RSS           | `rss`, residual sum of squares | (...) | targets^2                  |
 | omega         | `step_size`     | scalar          | 1                               |
 | p             | `size`          | (groups,)       | count                           |
-| N epsilon^(k) | `learning_rate` | scalar, (...)   | weights^2 examples / nat        |
-| T = 1 / tau   | `temperature`   | scalar, (...)   | 1                               |
 
 (...) is () for one chain and (K,) for K chains, whose tensors have a leading axis K.
 
 Layers may have temperatures by the standard deviation over the entries of their
-gradients (or by the absolute value of a single one). Appendix D.2 does not say how.
-Here all layers have the same ratio of drift to noise, and the noisiest layer has T:
+gradients. Then all have the same ratio of drift to noise, and the noisiest one has T:
 
     s_l <- s_l + 0.01 (std(grad_l) - s_l),  std(grad_l) at the first step
     T_l =  T (s_l / max s)^2, which scales the `normals` of layer l by s_l / max s
+
+ESM moves by Adam, with k counted from 1 and g = grad(U/N):
+
+    m    <- beta_1 m + (1 - beta_1) g,   v <- beta_2 v + (1 - beta_2) g^2
+    beta <- beta - alpha_0 sqrt(1 - beta_2^k) / (1 - beta_1^k) m / (sqrt(v) + epsilon)
 """
 
 import dataclasses
@@ -69,7 +67,6 @@ import keras
 import numpy as np
 
 from keras_mhmcmc import _backend
-from keras_mhmcmc import _validate
 from keras_mhmcmc._names import distinct
 from keras_mhmcmc._serialize import serializable
 from keras_mhmcmc._types import Array
@@ -80,22 +77,16 @@ from keras_mhmcmc.priors import SpikeSlab
 from keras_mhmcmc.priors import checked_spike_slab
 from keras_mhmcmc.samplers import base as protocol
 from keras_mhmcmc.samplers.parts import tensors
-from keras_mhmcmc.samplers.parts.adam import Adam
 from keras_mhmcmc.samplers.parts.tensors import ops
 from keras_mhmcmc.samplers.sghmc import sghmc
 from keras_mhmcmc.samplers.sgld import sgld
 from keras_mhmcmc.schedules import PowerDecay
-from keras_mhmcmc.schedules import Schedule
 from keras_mhmcmc.schedules import check_shares
 
 NO_GRADIENT = -1.0  # the spread of a layer before the first gradient
-LIKELIHOODS = ("categorical", "gaussian")
-_STEP = _validate.Interval(0.0, 1.0, low_open=True, high_open=False)
 
 
 class Numbers(NamedTuple):
-    """The fixed numbers of the prior."""
-
     v0: float
     v1: float
     a: float
@@ -106,23 +97,19 @@ class Numbers(NamedTuple):
 
 
 class Latents(NamedTuple):
-    """The latent variables."""
-
     spike: protocol.Position  # 1 - rho of each sparse tensor
     sigma: Tensor  # (..., groups)
     delta: Tensor  # (..., groups)
 
 
 class State(NamedTuple):
-    """The state of the base, and the latent variables."""
-
     base: Any  # its first field is `point`
     latents: Latents
     spreads: Any  # of each layer's gradient, (..., layers), or ()
 
 
 @dataclasses.dataclass(frozen=True)
-class sgldsa(protocol.Algorithm):
+class sgldsa(protocol.OnDiffusion):
     """Make SGLD with a spike-and-slab prior, a kernel for `mh.sample`.
 
     The kernel samples exp(-U/T) given the latent variables, which it learns at the same
@@ -173,24 +160,21 @@ class sgldsa(protocol.Algorithm):
     sparse: tuple[int, ...] = dataclasses.field(default=(), init=False, repr=False)
     normal: tuple[int, ...] = dataclasses.field(default=(), init=False, repr=False)
 
+    kind: ClassVar[type[protocol.Diffusion]] = sgld
     is_network: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
-        base = self._diffusion()
+        base = self.diffusion()
         checked_spike_slab(self.prior)
         check_shares("step_size", self.step_size)
-        protocol.check(self, likelihood=LIKELIHOODS)
+        protocol.check(self, likelihood=("categorical", "gaussian"))
         step_size = self.step_size
         if step_size is None:
             step_size = PowerDecay(0.1, 1000.0, 0.75)
-        elif not isinstance(step_size, Schedule):
-            hint = "A `LearningRateSchedule` that falls from at most 1 will do as well."
-            step_size = _validate.number("step_size", step_size, _STEP, hint)
         protocol.set_checked(self, base=base, step_size=step_size)
-        protocol.check(self, layer_temperatures=(True, False))
-
-    def _diffusion(self) -> protocol.Diffusion:
-        return sgld(self.learning_rate, temperature=self.temperature)
+        hint = "A `LearningRateSchedule` that falls from at most 1 will do as well."
+        kind = protocol.OrSchedule(protocol.UP_TO_ONE, hint)
+        protocol.check(self, step_size=kind, layer_temperatures=(True, False))
 
     @property
     def is_regression(self) -> bool:
@@ -211,9 +195,6 @@ class sgldsa(protocol.Algorithm):
         normal = [i for i in kernels if self.is_network and i not in sparse]
         return protocol.bound(self, sparse=tuple(sparse), normal=tuple(normal))
 
-    def point(self, state: State) -> protocol.Position:
-        return self.base.point(state.base)
-
     def init(self, position: protocol.Position) -> State:
         prior, groups = self.prior, (max(self._settings().groups) + 1,)
         first = prior.initial_inclusion
@@ -229,8 +210,7 @@ class sgldsa(protocol.Algorithm):
         )
         spreads: Any = ()
         if self.layer_temperatures:
-            nothing = NO_GRADIENT
-            spreads = protocol.Slot("spreads", (len(position),), value=nothing)
+            spreads = protocol.Slot("spreads", (len(position),), value=NO_GRADIENT)
         return State(self.base.init(position), latents, spreads)
 
     def decide(
@@ -286,7 +266,6 @@ class sgldsa(protocol.Algorithm):
     def report(
         self, state: State, energy: Array, names: Sequence[str]
     ) -> dict[str, Any]:
-        """Return rho of each sparse tensor by its name, arrays (chain, ...)."""
         spikes = zip(self.sparse, state.latents.spike, strict=True)
         rho = {names[i]: 1.0 - ops.convert_to_numpy(q) for i, q in spikes}
         return {"inclusion_probabilities": rho}
@@ -311,9 +290,49 @@ class sghmcsa(sgldsa):
     _: dataclasses.KW_ONLY
     momentum: float = 0.9
 
-    def _diffusion(self) -> protocol.Diffusion:
-        given: dict[str, Any] = dict(momentum=self.momentum)
-        return sghmc(self.learning_rate, temperature=self.temperature, **given)
+    kind = sghmc
+
+
+class AdamState(NamedTuple):
+    point: protocol.Position
+    mean: protocol.Position  # m, nats per example and weight
+    square: protocol.Position  # v, the square of this unit
+
+
+@dataclasses.dataclass(frozen=True)
+class Adam(protocol.Diffusion):
+    """Adam (Kingma and Ba 2015, algorithm 1), which seeks the least U without noise."""
+
+    learning_rate: protocol.Rate  # alpha_0, weights
+    beta_1: float
+    beta_2: float
+    epsilon: float  # epsilon_hat, nats per example and weight
+    temperature: protocol.Rate = 0.0
+
+    traits = protocol.Traits(uses_normals=False)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        protocol.check(self, beta_1=protocol.SHARE, beta_2=protocol.SHARE)
+        protocol.check(self, epsilon=protocol.POSITIVE)
+
+    def init(self, position: protocol.Position) -> AdamState:
+        means = (protocol.slots_like(position, x) for x in ("mean", "square"))
+        return AdamState(position, *means)
+
+    def move(self, current: protocol.Current, now: protocol.Evaluation) -> AdamState:
+        _, mean, square = current.auxiliary
+        change = tensors.subtract(current.gradient, mean)
+        mean = tensors.add_scaled(mean, 1.0 - self.beta_1, change)
+        change = tensors.subtract([ops.square(g) for g in current.gradient], square)
+        square = tensors.add_scaled(square, 1.0 - self.beta_2, change)
+        steps = ops.cast(now.number, "float32") + 1.0  # k
+        betas = self.beta_1, self.beta_2
+        known, of_square = (1.0 - ops.power(beta, steps) for beta in betas)
+        pairs = zip(mean, square, strict=True)
+        move = [m / (ops.sqrt(v) + self.epsilon) for m, v in pairs]
+        rate = -now.learning_rate * (ops.sqrt(of_square) / known)
+        return AdamState(tensors.add_scaled(current.position, rate, move), mean, square)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -327,8 +346,7 @@ class esm(sgldsa):
     beta_2: float
     epsilon: float
 
-    def _diffusion(self) -> protocol.Diffusion:
-        return Adam(self.learning_rate, self.beta_1, self.beta_2, self.epsilon)
+    kind = Adam
 
 
 def update_latents(
@@ -358,7 +376,8 @@ def update_latents(
         sizes.append(float(tensors.size([x], like)))
         slabs.append(sizes[-1] - share)
 
-    fresh, slabs = _by_group(fresh, prior.groups), _by_group(slabs, prior.groups)
+    sums = (_sums(values, prior.groups) for values in (fresh, slabs))
+    fresh, slabs = (ops.stack(values, axis=-1) for values in sums)
     size = _sums(sizes, prior.groups)
     size = ops.convert_to_tensor(size, latents.sigma.dtype)
     if rss is None:
@@ -410,14 +429,12 @@ def _pass_over_weights(
 def of_residuals(
     gradient: protocol.Position, energy: Tensor, latents: Latents
 ) -> tuple[protocol.Position, Tensor]:
-    """Return gradient and energy of RSS / (2 sigma^2) from those of RSS."""
     scale = 0.5 / ops.square(latents.sigma[..., 0])
     gradient = [g * ops.cast(tensors.along_chains(scale, g), g.dtype) for g in gradient]
     return gradient, scale * energy
 
 
 def prior_energy(weighted: list[Tensor], latents: Latents, prior: Numbers) -> Tensor:
-    """Return sum kappa beta^2 / (2 sigma^2), the prior's part of U, in nats."""
     variances = [latents.sigma[..., g] ** 2 for g in prior.groups]
     return sum(u / (2.0 * s) for u, s in zip(weighted, variances, strict=True))
 
@@ -430,7 +447,6 @@ def add_gradient(
     prior: Numbers,
     train_size: int,
 ) -> Tensor:
-    """Return the gradient of U/N of one tensor plus kappa beta / (sigma^2 N)."""
     scale = 1.0 / (train_size * sigma**2)
     slope = tensors.along_chains(scale * _gap(prior), position)
     constant = tensors.along_chains(scale / prior.v1, position)
@@ -448,12 +464,8 @@ def _gap(prior: Numbers) -> float:
     return 1.0 / prior.v0 - 1.0 / prior.v1
 
 
-def _by_group(values: list[Tensor], groups: tuple[int, ...]) -> Tensor:
-    """Return the sums of (...) over the tensors of each group, (..., groups)."""
-    return ops.stack(_sums(values, groups), axis=-1)
-
-
 def _sums(values: list[Any], groups: tuple[int, ...]) -> list[Any]:
+    """Return the sums over the tensors of each group."""
     sums: list[Any] = [0.0] * (max(groups) + 1)
     for value, group in zip(values, groups, strict=True):
         sums[group] = sums[group] + value
@@ -461,7 +473,6 @@ def _sums(values: list[Any], groups: tuple[int, ...]) -> list[Any]:
 
 
 def update_spreads(spreads: Tensor, gradient: protocol.Position) -> Tensor:
-    """Return s_l after one more gradient, shape (..., layers)."""
     has_chains = len(spreads.shape) > 1
     new = ops.stack([_deviation(g, has_chains) for g in gradient], axis=-1)
     new = ops.cast(new, spreads.dtype)
@@ -593,11 +604,9 @@ class SGLDSA(SpikeSlabOptimizer):
         name: str = "sgldsa",
         **options: Any,
     ) -> None:
-        given: dict[str, Any] = dict(prior=prior, likelihood=likelihood)
-        given |= dict(step_size=step_size, temperature=temperature)
-        given |= dict(layer_temperatures=layer_temperatures)
-        shared = sgldsa(protocol.OF_OPTIMIZER, **given), train_size, seed, name, options
-        super().__init__(learning_rate, *shared, nan_policy=nan_policy)
+        kernel = protocol.of_optimizer(sgldsa, locals())
+        shared = train_size, seed, name, options
+        super().__init__(learning_rate, kernel, *shared, nan_policy=nan_policy)
 
 
 @serializable
@@ -636,10 +645,7 @@ class SGHMCSA(SpikeSlabOptimizer):
         name: str = "sghmcsa",
         **options: Any,
     ) -> None:
-        given: dict[str, Any] = dict(prior=prior, likelihood=likelihood)
-        given |= dict(step_size=step_size, temperature=temperature, momentum=momentum)
-        given |= dict(layer_temperatures=layer_temperatures)
-        kernel = sghmcsa(protocol.OF_OPTIMIZER, **given)
+        kernel = protocol.of_optimizer(sghmcsa, locals())
         shared = train_size, seed, name, options
         super().__init__(learning_rate, kernel, *shared, nan_policy=nan_policy)
 
@@ -689,7 +695,6 @@ class ESM(SpikeSlabOptimizer):
         name: str = "esm",
         **options: Any,
     ) -> None:
-        given: dict[str, Any] = dict(prior=prior, likelihood=likelihood)
-        given |= dict(beta_1=beta_1, beta_2=beta_2, epsilon=epsilon)
-        shared = esm(protocol.OF_OPTIMIZER, **given), train_size, seed, name, options
-        super().__init__(learning_rate, *shared, nan_policy=nan_policy)
+        kernel = protocol.of_optimizer(esm, locals())
+        shared = train_size, seed, name, options
+        super().__init__(learning_rate, kernel, *shared, nan_policy=nan_policy)

@@ -16,21 +16,18 @@ Equations, with C = sum_i c_i; c_i and Delta_i are divided by T first:
     accept theta' if log u < log r
 
 (1) is drawn from a Poisson process of rate chi C^2 M^2 + C M: an arrival of example i
-stays with the probability of its share of chi c_i C M^2 + c_i M. It is exact since on
-the way back from theta' the counts have the rates of -Delta_i. The two probabilities of
-the same counts differ by the factor (2), up to exp(sum_i Delta_i), which is the
-likelihood's own ratio.
+stays with the probability of its share of chi c_i C M^2 + c_i M. On the way back from
+theta' the counts have the rates of -Delta_i: the two probabilities of the same counts
+differ by the factor (2), up to exp(sum_i Delta_i), the likelihood's own ratio.
 
 | paper             | name            | shape           | unit              |
 |-------------------|-----------------|-----------------|-------------------|
 | c_i               | `bounds`        | (N,)            | nats / weight     |
 | C                 | `total`         | float           | nats / weight     |
-| chi               | `chi`           | float           | examples / nats^2 |
 | M                 | `distance`      | (K,)            | weights           |
 | C M               | `reach`         | (K,), (K, 1)    | nats              |
 | Delta_i / (c_i M) | `share`         | (K, B)          | 1                 |
 | s_i               | `stays` of `bounded.py`, of each arrival | (K, B) | 1 |
-| g_B, g_B(theta')  | `gradient`, `new_gradient` | list of tensors | nats / weight |
 """
 
 import dataclasses
@@ -114,7 +111,6 @@ class tuna(BoundedWalk):
         return float(self.bounds.sum()) / self.temperature
 
     def chi_of(self, size: int) -> float:
-        """Return chi; by default chi C M is `_CHI_SHARE` for a move of usual length."""
         if self.chi is not None:
             return self.chi
         return _CHI_SHARE / (self.total * self.learning_rate * math.sqrt(size))

@@ -8,9 +8,10 @@ import numpy as np
 
 from keras_mhmcmc import _validate
 from keras_mhmcmc._types import Tensor
+from keras_mhmcmc.samplers.base import RATE
 from keras_mhmcmc.samplers.base import Algorithm
 from keras_mhmcmc.samplers.base import Rate
-from keras_mhmcmc.samplers.base import checked_learning_rate
+from keras_mhmcmc.samplers.base import checked
 from keras_mhmcmc.samplers.replica_exchange import OfReplicas
 from keras_mhmcmc.samplers.replica_exchange import ReplicaExchange
 from keras_mhmcmc.sampling import faults
@@ -188,7 +189,7 @@ def _checked_rates(
             f"each of the {len(temperatures)} temperatures. Received: "
             f"learning_rates={_validate.shown(rates)}"
         )
-    return tuple(checked_learning_rate(rate, "learning_rates") for rate in rates)
+    return tuple(checked("learning_rates", rate, RATE) for rate in rates)
 
 
 def _checked_variance(value: Any, is_exact: bool, target: LogDensity) -> float | None:

@@ -1,5 +1,6 @@
 """How beta is chosen: replay against brute force, and the paper's rule, in float64."""
 
+import dataclasses
 import functools
 import math
 
@@ -313,7 +314,7 @@ def test_the_papers_rule_on_moves_equals_the_rule_followed_step_by_step(
 def test_an_early_choice_of_beta_empties_the_papers_record():
     # The rows of the record are for fractions of the beta before.
     adaptation = beta_adaptation.BetaAdaptation.of("auto", "paper")
-    adaptation = adaptation.bind_data_size(1000, 10)
+    adaptation = dataclasses.replace(adaptation, steps=100)
     _, seen = chain_of_moves(beta_adaptation.FIRST_CHOICE + 3, 2.0, False, seed=7)
     state = beta_adaptation.State(
         tensor(2.0),

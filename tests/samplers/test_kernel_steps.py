@@ -151,13 +151,14 @@ def test_proposed_positions_equal_the_oracle(uniform):
     there = [tensors_of(position), tensors_of(gradient), tensors_of(normals)]
     triples = list(zip(position, gradient, normals, strict=True))
 
-    walked = proposals.random_walk(there[0], there[2], scales)
+    walked, _ = proposals.RandomWalk().propose(*there, tensor(uniform), scales)
     assert_close(walked, [oracle.random_walk(x, z, noise) for x, _, z in triples])
 
     moved = proposals.langevin(*there, scales)
     assert_close(moved, [oracle.langevin(x, g, z, step, noise) for x, g, z in triples])
 
-    moved, forward = proposals.reversible(*there, tensor(uniform), scales, 0.5)
+    move = proposals.ReversibleLangevin(beta)
+    moved, forward = move.propose(*there, tensor(uniform), scales)
     expected = [
         oracle.reversible(x, g, z, uniform, step, noise, beta) for x, g, z in triples
     ]

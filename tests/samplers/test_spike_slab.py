@@ -6,7 +6,6 @@ from keras import ops
 
 from keras_mhmcmc import _backend
 from keras_mhmcmc.samplers import spike_slab
-from keras_mhmcmc.samplers.parts import adam
 from tests.oracles import spike_slab as oracle
 from tests.support.kernel_tools import draw
 from tests.support.kernel_tools import float32
@@ -217,9 +216,9 @@ def test_adam_is_that_of_keras():
     variables = [keras.Variable(x.astype("float32")) for x in position]
     theirs = keras.optimizers.Adam(0.01, beta_1=0.8, beta_2=0.95, epsilon=1e-6)
     theirs.build(variables)
-    kernel = adam.Adam(0.01, beta_1=0.8, beta_2=0.95, epsilon=1e-6)
+    kernel = spike_slab.Adam(0.01, beta_1=0.8, beta_2=0.95, epsilon=1e-6)
     zeros = [np.zeros_like(x) for x in position]
-    state = adam.State(position, zeros, zeros)
+    state = spike_slab.AdamState(position, zeros, zeros)
     settings = dict(learning_rate=tensor(0.01), temperature=0.0, train_size=1)
     for k in range(20):
         gradient = tensors_of(draw(rng, [(3, 2), (4,)]))

@@ -252,16 +252,16 @@ def _(monkeypatch):
 
 @bug(
     "backward noise not widened",
-    "proposals.reversible",
+    "ReversibleLangevin.propose",
     ("rsgld", "logistic"),
     kind="noise scale",
 )
 def _(monkeypatch):
-    def around(real, position, gradient, normals, uniform, scales, **options):
-        scales = scales._replace(beta=1.0 + 0.0 * scales.beta)
-        return real(position, gradient, normals, uniform, scales, **options)
+    def around(real, self, *given):
+        *others, scales = given
+        return real(self, *others, scales._replace(beta=1.0 + 0.0 * scales.beta))
 
-    wrap(monkeypatch, proposals, "reversible", around)
+    wrap(monkeypatch, proposals.ReversibleLangevin, "propose", around)
 
 
 # Contours.

@@ -8,7 +8,6 @@ from keras_mhmcmc.samplers import base
 from keras_mhmcmc.samplers import spike_slab
 from keras_mhmcmc.samplers.ivon import ivon
 from keras_mhmcmc.samplers.parts import acceptance
-from keras_mhmcmc.samplers.parts import adam
 from keras_mhmcmc.samplers.parts import proposals
 from keras_mhmcmc.samplers.psgld import psgld
 from keras_mhmcmc.samplers.sghmc import sghmc
@@ -217,7 +216,7 @@ def _(monkeypatch):
 
 @bug("descent's sign flipped", "Adam.move", ("esm", "regression"), kind="sign")
 def _(monkeypatch):
-    wrap(monkeypatch, adam.Adam, "move", uphill)
+    wrap(monkeypatch, spike_slab.Adam, "move", uphill)
 
 
 @bug(

@@ -18,13 +18,7 @@ Sources: Luby and Rackoff (1988), "How to construct pseudorandom permutations fr
 pseudorandom functions"; Black and Rogaway (2002), "Ciphers with arbitrary finite
 domains", section 4 (cycle walking) and 5 (a x b networks).
 
-| source  | name         | shape       | unit     |
-|---------|--------------|-------------|----------|
-| n       | `train_size` | int         | examples |
-| m       | `batch_size` | int         | examples |
-| key_r   | `uniforms`   | (r, K)      | 1        |
-| r       | `num_rounds` | int         | 1        |
-| a, b    | `rows`, `columns` | int    | 1        |
+The keys are `uniforms`, (r, K), and the sides a and b are `rows` and `columns`.
 """
 
 import math
@@ -63,13 +57,11 @@ def permuted(uniforms: Tensor, train_size: int, places: Tensor) -> Tensor:
 
 
 def _keys(uniforms: Tensor, train_size: int) -> list[Tensor]:
-    """Return the keys of the rounds, int32, (K, 1) each."""
     keys = ops.unstack(ops.cast(uniforms * 2.0**24, "int32"), num_rounds(train_size))
     return [ops.expand_dims(key, 1) for key in keys]
 
 
 def _permuted(first: Tensor, keys: list[Tensor], train_size: int) -> Tensor:
-    """Return what the network makes of values in 0, ..., n - 1."""
     rows, columns = grid(train_size)
 
     def permute(index: Tensor) -> Tensor:

@@ -13,8 +13,7 @@ best. Acceptance is not monotone in beta. It rises steeply where the strong-grad
 regime begins, and then stays. Where backward moves begin to be accepted, at
 beta = sqrt(a) |grad'| with a = epsilon^2 / (2 s^2), the move is a random walk, which
 destroys the weights in the end. So the grid is cut at a fifth of this beta, or at the
-end of the strong-gradient regime where the latter is larger, as in low dimension. The
-rise moves from epoch to epoch, so beta - 1 is made a fifth larger.
+end of the strong-gradient regime where the latter is larger, as in low dimension.
 
 `paper_*`: the paper's rule. If an epoch's acceptance is above 0.4, beta falls in steps
 of 5%, by 50% at most, while the acceptance of the last 100 forward steps is above 0.7.
@@ -36,15 +35,14 @@ from keras_mhmcmc.samplers.base import Position
 from keras_mhmcmc.samplers.base import Slot
 from keras_mhmcmc.samplers.parts import proposals
 from keras_mhmcmc.samplers.parts import tensors
+from keras_mhmcmc.samplers.parts.proposals import AT_LEAST_ONE
 from keras_mhmcmc.samplers.parts.tensors import ops
-
-_AT_LEAST_ONE = _validate.Interval(1.0)
 
 REPLAY_TRIALS = 192
 REPLAY_SMALLEST = 1e-4
 REPLAY_LARGEST = 1e5
 REPLAY_SHARE = 0.9
-REPLAY_MARGIN = 1.2
+REPLAY_MARGIN = 1.2  # of beta - 1: the rise moves from epoch to epoch
 REPLAY_ONSET = 0.2  # of the beta at which backward moves are accepted
 
 PAPER_TRIALS = 14  # 0.95^13 = 0.51, the last step before 50%
@@ -80,8 +78,6 @@ class PaperState(NamedTuple):
 
 
 class State(NamedTuple):
-    """Beta, and the records from which the next one is chosen."""
-
     beta: Tensor  # 0: not chosen yet
     choice_at: Tensor  # forward steps until an early choice; 0: none comes
     replay: Any  # `ReplayState`, or ()
@@ -89,8 +85,6 @@ class State(NamedTuple):
 
 
 class Move(NamedTuple):
-    """A move, and the decision on it."""
-
     distances: proposals.SquaredDistances
     energy_log_ratio: Tensor
     finite: Tensor
@@ -104,8 +98,6 @@ RatioAt = Callable[[proposals.SquaredDistances, Tensor], Tensor]
 
 @dataclasses.dataclass(frozen=True)
 class BetaAdaptation:
-    """How RSGLD chooses beta."""
-
     first: float | None  # None: of the first gradient, and of 16 forward steps
     rule: str | None  # "replay", "paper", or None for a fixed beta
     steps: int = 0  # of an epoch
@@ -115,13 +107,9 @@ class BetaAdaptation:
         """Return the adaptation of these arguments of `mh.RSGLD`, checked."""
         first = None
         if not (isinstance(beta, str) and beta == "auto"):
-            first = _validate.number("beta", beta, _AT_LEAST_ONE, hint='Or "auto".')
+            first = _validate.number("beta", beta, AT_LEAST_ONE, hint='Or "auto".')
         rule = _validate.choice("beta_adaptation", rule, ("replay", "paper", None))
         return cls(first, rule)
-
-    def bind_data_size(self, train_size: int | None, batch_size: int | None) -> Self:
-        steps = train_size // batch_size if train_size and batch_size else 1
-        return dataclasses.replace(self, steps=steps)
 
     def init(self) -> State:
         is_auto = self.first is None
@@ -297,7 +285,6 @@ def paper_record(
 
 
 def paper_choose(state: PaperState, beta: Tensor) -> Tensor:
-    """Return beta by the paper's rule at the end of an epoch."""
     rows = ops.maximum(ops.minimum(state.count, float(PAPER_WINDOW)), 1.0)
     mean = ops.sum(state.acceptance, axis=-2) / ops.expand_dims(rows, -1)
     # Number of 5% steps: how many trials in a row, from the present beta, exceed 0.7.

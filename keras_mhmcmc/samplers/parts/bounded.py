@@ -6,8 +6,7 @@ for the alias method.
 
 A step proposes theta', draws a Poisson batch of examples, and accepts theta' if
 log u < log r. What the kernel's own file defines is the rate of the batch, which of its
-arrivals stay, and what each of them adds to log r. The log prior adds its difference
-over T to log r.
+arrivals stay, and what each of them adds to log r.
 
 Example i occurs s_i times in a batch, with s_i ~ Poisson(r w_i / W) independently. So
 the batch is a Poisson process of rate r, and each of its arrivals is an example, drawn
@@ -20,11 +19,9 @@ with probability w_i / W. A chain draws arrivals in blocks until the time 1 has 
 The grid a x b has at least N places, and the rate is raised by a b / N. A float32
 uniform has 24 bits. Two of them choose among millions of examples without bias.
 
-The proposals of TunaMH and PoissonMH move the chain by Delta = theta' - theta, and the
-batch depends on |Delta| alone. A random walk has theta' = theta + epsilon Z. Others
-follow a gradient. If it is one of the batch itself, the batch is drawn before the
-proposal, and the test visits the same arrivals again: the noise is a function of the
-step and the block.
+If a proposal follows a gradient of the batch itself, the batch is drawn before it, and
+the test visits the same arrivals again: the noise is a function of the step and the
+block.
 
 A bound that does not hold makes an exact kernel wrong without a sign. So each example
 that is drawn is compared with its bound. A chain whose bound was exceeded accepts
@@ -79,7 +76,6 @@ class Examples(NamedTuple):
 
 
 def checked_bounds(name: str, values: Any) -> Array:
-    """Return bounds as an array, float64, (N,), or raise a `ValueError`."""
     bounds = _validate.array(f"Argument `{name}`", values)
     if bounds.ndim != 1 or bounds.size == 0:
         raise ValueError(
@@ -166,14 +162,11 @@ def check_violation(name: str, violation: Violation) -> None:
 
 
 class State(NamedTuple):
-    """The position, and the first bound that was exceeded."""
-
     point: base.Position
     violation: Violation
 
 
 def first_state(position: base.Position) -> State:
-    """Return the state before the first step."""
     slots = Violation(
         base.Slot("violating_example", dtype="int32", value=-1),
         base.Slot("violating_value"),
@@ -224,15 +217,8 @@ class Move(NamedTuple):
     way_back: WayBack | None = None  # None: the batch does not change q
 
 
-class AliasTable(NamedTuple):
-    """A table that draws i with probability w_i / W in constant time."""
-
-    share: Array  # p_j, float32, (N,)
-    alias: Array  # int32, (N,)
-
-
-def alias_table(weights: Array) -> AliasTable:
-    """Return the table of weights, float64 (N,), at least one of them positive."""
+def alias_table(weights: Array) -> tuple[Array, Array]:
+    """Return p_j, float32, and the alias, int32, of weights, float64, (N,) each."""
     size = len(weights)
     scaled = weights * (size / weights.sum())
     share, alias = np.ones(size), np.arange(size)
@@ -244,13 +230,13 @@ def alias_table(weights: Array) -> AliasTable:
         scaled[high] -= 1.0 - scaled[low]
         if scaled[high] < 1.0:
             small.append(large.pop())
-    return AliasTable(share.astype("float32"), alias.astype("int32"))
+    return share.astype("float32"), alias.astype("int32")
 
 
 def visit_arrivals(
     density: base.Density,
     rate: Tensor,
-    table: AliasTable,
+    table: list[Tensor],
     block_size: int,
     visit: Visit,
     gathered: Any,
@@ -276,7 +262,7 @@ def visit_arrivals(
         place = row * columns + column
         arrived = (times < ops.expand_dims(remaining, 1)) & (place < size)
         place = ops.minimum(place, size - 1)
-        share, alias = tensors.gather(list(table), place)
+        share, alias = tensors.gather(table, place)
         index = ops.where(uniforms[3] < share, place, alias)
         gathered = visit(gathered, index, arrived, uniforms[4])
         return block + 1, remaining - times[:, -1], gathered
@@ -324,16 +310,14 @@ class BoundedTest(base.ExampleTest):
 
     @property
     def arrays(self) -> list[Array]:
-        """Return the bounds, the table that draws the examples, and `shared`."""
         limits = [limit.astype("float32") for limit in self.limits]
         shared = [array.astype("float32") for array in self.shared]
         return [*limits, *alias_table(self.weights), *shared]
 
-    def tables(self, density: base.Density) -> tuple[list[Tensor], AliasTable]:
+    def tables(self, density: base.Density) -> tuple[list[Tensor], list[Tensor]]:
         """Return `limits` and the table that draws the examples, as tensors."""
         count = len(self.limits)
-        share, alias = density.arrays[count : count + 2]
-        return density.arrays[:count], AliasTable(share, alias)
+        return density.arrays[:count], density.arrays[count : count + 2]
 
     def bind_data_size(self, train_size: int | None, batch_size: int | None) -> Self:
         if batch_size is not None:
@@ -351,7 +335,6 @@ class BoundedTest(base.ExampleTest):
     def step(
         self, state: State, density: base.Density
     ) -> tuple[State, base.Position, dict[str, Tensor]]:
-        """Propose, draw a batch, and accept or reject."""
         limits, table = self.tables(density)
         move = self.propose(state.point, density)
         way_back = move.way_back
@@ -404,8 +387,6 @@ class BoundedTest(base.ExampleTest):
 
 
 class Walk(NamedTuple):
-    """The measures of a move by a distance."""
-
     distance: Tensor  # between proposal and position, (K,)
     size: int  # number of weights of a chain
 
@@ -420,7 +401,6 @@ class BoundedWalk(BoundedTest):
         """Return the expected size of a batch, (K,)."""
 
     def random_walk(self, point: base.Position, density: base.Density) -> Move:
-        """Return the move of a random walk."""
         noise = density.normals(0)
         proposal = tensors.add_scaled(point, self.learning_rate, noise)
         return self.move_to(proposal, point, density)

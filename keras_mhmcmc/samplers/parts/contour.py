@@ -7,8 +7,8 @@ gradient Langevin dynamics", for the field with exponent 1 and the shared densit
 
 Target: the chain samples exp(-U(x)/T) / Psi(U(x))^zeta. Psi interpolates the masses
 theta(i) of the energy's m subregions. With the importance weights Psi(U(x))^zeta, draws
-have the distribution exp(-U(x)/T), if the factor never reaches its limit. A finite
-step, gradient noise, and a theta that still changes add biases.
+have the distribution exp(-U(x)/T), if the factor never reaches its limit, up to the
+biases of a finite step, of gradient noise, and of a theta that still changes.
 
 Equations, with J the subregion of the point x that was just evaluated:
 
@@ -30,15 +30,10 @@ from x_k, with the new theta: one evaluation of x_k. The fixed point with p = ze
 to the mass of each subregion under exp(-U/T) as du falls to 0, and the one with p = 1
 to a multiple of mass^(1/zeta).
 
-The last subregion has no upper end. There the factor is 1, as in the authors' code for
-images, so Psi is constant: theta(m-1), or theta(m) with the forward difference. Eq.
-(10) then has theta(m-1)^p for J = m as well. (The paper's theta(m)^p would give
-theta(m)/theta(m-1) the power 1/(1 - zeta) of the ratio of the masses.)
-
-The paper weights a draw by theta(J)^zeta, but Psi is not constant inside a subregion.
-On the mixture of the paper's section 4.1, with du = 1 and zeta = 0.75, these weights
-move the mean from 0 to 0.25 (by quadrature), and the weights Psi(U)^zeta do not.
-`max_multiplier` limits the factor. At the limit the weights are approximate.
+The last subregion has no upper end. There the factor is 1, so Psi is constant:
+theta(m-1), or theta(m) with the forward difference. Eq. (10) then has theta(m-1)^p for
+J = m as well. `docs/papers.md` says why, and why the weights are not the paper's
+theta(J)^zeta. At the limit of the factor, `max_multiplier`, they are approximate.
 
 The state holds log theta: theta of a subregion that is never visited decays without
 end, and float32 would round it to 0. The code counts subregions from 0.
@@ -51,22 +46,15 @@ With U_(1) <= ... <= U_(n) the finite energies in order:
     u_1  =  the 10% quantile of U_(1), ..., U_(n), by linear interpolation
     du   =  4 (U_(n) - u_1) / (m - 2), at least 1e-6 max(|u_1|, |U_(n)|, 1)
 
-So the last subregion begins four times as far above u_1 as the highest energy: a
-flattened chain climbs higher than the pilot, and the energies of a network at T = 1
-rise for long after they have fallen (`docs/contour.md` has a table). Chains that share
-theta find one partition together, others one each. The weight of a draw is
-(Psi(U)/du)^zeta, so that weights of chains with different partitions can be compared.
+The weight of a draw is (Psi(U)/du)^zeta: weights of chains with different partitions
+can be compared.
 
 | paper            | name             | shape           | unit                        |
 |------------------|------------------|-----------------|-----------------------------|
-| x                | `position`       | list of tensors | weights                     |
 | J                | `index`          | (...), int32    | 1, from 0                   |
 | log theta        | `log_masses`     | (..., m)        | nats                        |
-| log Psi(U)       | `log_psi`        | (...)           | nats                        |
 | factor           | `multiplier`     | (...)           | 1                           |
 | omega            | `step_size`      | scalar          | 1                           |
-| N epsilon_k      | `learning_rate`  | scalar, (...)   | weights^2 examples / nat    |
-| tau, here T      | `temperature`    | scalar, (...)   | 1                           |
 
 (...) is () for one chain and (K,) for K chains. If they share theta, log theta is (m,).
 """
@@ -105,15 +93,12 @@ class Contour(NamedTuple):
 
 
 class Place(NamedTuple):
-    """An energy and its subregion."""
-
     energy: Tensor
     index: Tensor  # J, from 0; 0 if the energy is not finite
     finite: Tensor  # bool
 
 
 def locate(energy: Tensor, contour: Contour) -> Place:
-    """Return the `Place` of each energy."""
     finite = ops.isfinite(energy)
     above = ops.ceil((energy - contour.energy_min) / contour.energy_gap)
     above = ops.clip(ops.where(finite, above, 0.0), 0, contour.partitions - 1)
@@ -123,10 +108,9 @@ def locate(energy: Tensor, contour: Contour) -> Place:
 def update_log_masses(
     log_masses: Tensor, place: Place, step_size: Tensor, contour: Contour
 ) -> Tensor:
-    """Return log theta of each chain after one more finite energy."""
     index, finite = place.index, place.finite
-    visited = _at(log_masses, index)
-    weighing = _at(log_masses, _weighing(index, contour))
+    visited = tensors.pick(log_masses, index)
+    weighing = tensors.pick(log_masses, _weighing(index, contour))
     low, high, log_high = _rates(weighing, step_size, contour)
     gained = ops.logaddexp(visited + ops.log1p(-high), log_high)
     gained = ops.where(finite, gained, visited)
@@ -142,7 +126,6 @@ def update_log_masses(
 def update_shared_log_masses(
     log_masses: Tensor, place: Place, step_size: Tensor, contour: Contour
 ) -> Tensor:
-    """Return log theta, (m,), of K chains after one energy of each."""
     index, finite = place.index, place.finite[:, None]
     count = ops.maximum(ops.sum(ops.cast(finite, "float32")), 1.0)
     weighing = ops.take(log_masses, _weighing(index, contour))
@@ -157,13 +140,11 @@ def update_shared_log_masses(
 
 
 def normalized(log_masses: Tensor) -> Tensor:
-    """Return log theta, normalised so that the sum of theta is 1."""
     total = ops.sum(ops.exp(log_masses), axis=-1, keepdims=True)
     return log_masses - ops.log(total)
 
 
 def visited(visits: Tensor, place: Place, contour: Contour) -> Tensor:
-    """Return the visits of each subregion, int32; a finite energy adds one."""
     hits = ops.expand_dims(place.index, -1) == _bins(contour, place.index)
     hits = ops.logical_and(hits, ops.expand_dims(place.finite, -1))
     return visits + ops.cast(hits, "int32")
@@ -204,11 +185,13 @@ def _segment(
 ) -> tuple[Tensor, Tensor]:
     """Return log Psi at the upper end of subregion J, and its limited slope."""
     if contour.is_forward:
-        end = _at(log_masses, ops.minimum(index + 1, contour.partitions - 1))
-        slope = (end - _at(log_masses, index)) / contour.energy_gap
+        end = tensors.pick(log_masses, ops.minimum(index + 1, contour.partitions - 1))
+        slope = (end - tensors.pick(log_masses, index)) / contour.energy_gap
     else:
-        end = _at(log_masses, _weighing(index, contour))
-        slope = (end - _at(log_masses, ops.maximum(index - 1, 0))) / contour.energy_gap
+        end = tensors.pick(log_masses, _weighing(index, contour))
+        slope = (
+            end - tensors.pick(log_masses, ops.maximum(index - 1, 0))
+        ) / contour.energy_gap
         # The last bin is unbounded. With a slope there, a chain thrown to a high energy
         # might never come back, or have an unbounded weight.
         is_last = index == contour.partitions - 1
@@ -246,11 +229,6 @@ def _rates(
     return low, high, ops.log(high)
 
 
-def _at(log_masses: Tensor, index: Tensor) -> Tensor:
-    """Return log theta(J) of each chain."""
-    return tensors.pick(log_masses, index)
-
-
 def _bins(contour: Contour, like: Tensor) -> Tensor:
     """Return the numbers of all subregions, int32, on the device of `like`."""
     return tensors.constant(range(contour.partitions), "int32", like)
@@ -280,7 +258,6 @@ class Pilot(NamedTuple):
         return max(self.room, self.steps - self.steps // 2)
 
     def init(self) -> PilotState:
-        """Return the slots of the state."""
         return PilotState(
             Slot("pilot_energies", (self._room(),), value=math.inf),
             Slot("partition", (2,), value=_UNKNOWN, is_shared=self.is_shared),

@@ -4,17 +4,11 @@ Papers: Kong, Liu and Wong (1994), "Sequential imputations and Bayesian missing 
 problems", for the effective sample size; Kitagawa (1996), "Monte Carlo filter and
 smoother for non-Gaussian nonlinear state space models", for systematic resampling.
 
-Equations, with w_i the weights of S draws:
+Equations, with w_i the weights of S draws, up to a factor:
 
     ESS = (sum w_i)^2 / sum w_i^2
     W_i = sum_{l <= i} w_l / sum w
-    draw j of n is the i with W_{i-1} <= (j + U)/n < W_i
-
-| paper | name         | shape | unit                   |
-|-------|--------------|-------|------------------------|
-| w     | `weights`    | (S,)  | 1, up to a factor      |
-| U     | `uniform`    | ()    | 1, in [0, 1)           |
-| n     | `num_draws`  | int   | draws                  |
+    draw j of n is the i with W_{i-1} <= (j + U)/n < W_i,  U uniform on [0, 1)
 
 The weights are numpy arrays: sums of millions of weights need float64.
 """

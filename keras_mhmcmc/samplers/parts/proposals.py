@@ -23,10 +23,9 @@ The density of a reversible move is a mixture of both directions. Up to the cons
          out_backward = |Delta - epsilon grad|^2 / (2 s^2)
     (37) gamma = 1: the paper drops the normalising constants, gamma = beta^(-d)
 
-`normalized=True` keeps gamma = beta^(-d), which gives exact detailed balance. With it,
-no backward move survives when d is large. For the way back, with grad' the gradient at
-theta', back_forward is |Delta - epsilon grad'|^2 / (2 s^2), and back_backward is
-|Delta + epsilon grad'|^2 / (2 s^2).
+`normalized=True` keeps gamma = beta^(-d), which gives exact detailed balance. For the
+way back, with grad' the gradient at theta', back_forward is
+|Delta - epsilon grad'|^2 / (2 s^2); back_backward has the other sign.
 
 With d weights the distances are about d/2, and float32 would lose their difference. But
 two distances differ by inner products:
@@ -44,8 +43,6 @@ two distances differ by inner products:
 
 | paper             | name                  | shape              | unit                |
 |-------------------|-----------------------|--------------------|---------------------|
-| theta, theta'     | `position`            | list of tensors    | weights             |
-| Delta             | `delta`               | list of tensors    | weights             |
 | -g                | `gradient`            | list of tensors    | nats/example/weight |
 | epsilon           | `step`                | scalar, () or (K,) | weight^2 example/nat|
 | sqrt(2 epsilon)/n | `noise`, s            | scalar, () or (K,) | weights             |
@@ -62,13 +59,17 @@ from keras_mhmcmc import _validate
 from keras_mhmcmc._serialize import Configurable
 from keras_mhmcmc._serialize import serializable
 from keras_mhmcmc._types import Tensor
+from keras_mhmcmc.samplers.base import POSITIVE
+from keras_mhmcmc.samplers.base import UP_TO_ONE
+from keras_mhmcmc.samplers.base import OrNone
 from keras_mhmcmc.samplers.base import Position
+from keras_mhmcmc.samplers.base import checked
 from keras_mhmcmc.samplers.base import noise_scale
 from keras_mhmcmc.samplers.parts import tensors
 from keras_mhmcmc.samplers.parts.tensors import ops
 
-_AT_LEAST_ONE = _validate.Interval(1.0)
-_PROBABILITY = _validate.Interval(0.0, 1.0, low_open=True, high_open=False)
+AT_LEAST_ONE = _validate.Interval(1.0)
+HEAT = OrNone(POSITIVE)  # of the noise
 
 
 class Scales(NamedTuple):
@@ -137,7 +138,6 @@ class Proposal(Configurable):
 
 
 def only_if_reversible(proposal: Proposal, **settings: Any) -> None:
-    """Refuse settings that are not off, unless the proposal is reversible."""
     for name, value in settings.items():
         if value and not proposal.has_backward:
             raise ValueError(
@@ -147,34 +147,11 @@ def only_if_reversible(proposal: Proposal, **settings: Any) -> None:
             )
 
 
-def random_walk(
-    position: Position, normals: Sequence[Tensor], scales: Scales
-) -> Position:
-    """Return the proposed position of a random walk."""
-    return tensors.add_scaled(position, scales.noise, normals)
-
-
 def langevin(
     position: Position, gradient: Position, normals: Sequence[Tensor], scales: Scales
 ) -> Position:
-    """Return the proposed position of a Langevin move, eq. (5)."""
     step, noise = -scales.step, scales.noise
     return tensors.add_terms(position, (step, gradient), (noise, normals))
-
-
-def reversible(
-    position: Position,
-    gradient: Position,
-    normals: Sequence[Tensor],
-    uniform: Tensor,
-    scales: Scales,
-    forward_probability: float,
-) -> tuple[Position, Tensor]:
-    """Return the point of a reversible move, eq. (6), and whether it goes forward."""
-    forward = uniform < forward_probability
-    step = ops.where(forward, -scales.step, scales.step)
-    noise = ops.where(forward, scales.noise, scales.noise * scales.beta)
-    return tensors.add_terms(position, (step, gradient), (noise, normals)), forward
 
 
 def langevin_log_ratio(
@@ -272,7 +249,6 @@ def strong_gradient_beta(gradient: Position, scales: Scales, like: Tensor) -> Te
 
 
 def _pairs(delta: Tensor, gradient: Tensor, new_gradient: Tensor) -> list[Any]:
-    """Return the factors of the inner products."""
     return [
         (delta, gradient),
         (delta, new_gradient),
@@ -317,7 +293,7 @@ class RandomWalk(Proposal):
 
     def propose(self, *given: Any) -> tuple[Position, Tensor]:
         position, _, normals, uniform, scales = given
-        return random_walk(position, normals, scales), uniform < 2.0
+        return tensors.add_scaled(position, scales.noise, normals), uniform < 2.0
 
     def log_q_ratio(self, *move: Any) -> Tensor:
         return 0.0 * move[-1].noise  # symmetric
@@ -346,7 +322,7 @@ class Langevin(Proposal):
     """
 
     def __init__(self, noise_temperature: float | None = None) -> None:
-        self.noise_temperature = _checked_noise_temperature(noise_temperature)
+        self.noise_temperature = checked("noise_temperature", noise_temperature, HEAT)
 
     def scales(
         self, learning_rate: Tensor, temperature: Tensor, train_size: int
@@ -358,8 +334,7 @@ class Langevin(Proposal):
 
     def propose(self, *given: Any) -> tuple[Position, Tensor]:
         position, gradient, normals, uniform, scales = given
-        moved = langevin(position, gradient, normals, scales)
-        return moved, uniform < 2.0
+        return langevin(position, gradient, normals, scales), uniform < 2.0
 
     def log_q_ratio(self, *move: Any) -> Tensor:
         return langevin_log_ratio(*move)
@@ -401,12 +376,12 @@ class ReversibleLangevin(Proposal):
         normalized: bool = False,
         forward_probability: float = 0.5,
     ) -> None:
-        self.forward_probability = _validate.number(
-            "forward_probability", forward_probability, _PROBABILITY
+        self.forward_probability = checked(
+            "forward_probability", forward_probability, UP_TO_ONE
         )
-        self.beta = _validate.number("beta", beta, _AT_LEAST_ONE)
-        self.noise_temperature = _checked_noise_temperature(noise_temperature)
-        self.normalized = _validate.choice("normalized", normalized, (True, False))
+        self.beta = checked("beta", beta, AT_LEAST_ONE)
+        self.noise_temperature = checked("noise_temperature", noise_temperature, HEAT)
+        self.normalized = checked("normalized", normalized, (True, False))
 
     def scales(
         self, learning_rate: Tensor, temperature: Tensor, train_size: int
@@ -418,8 +393,11 @@ class ReversibleLangevin(Proposal):
         return Scales(step=learning_rate, noise=noise, beta=self.beta)
 
     def propose(self, *given: Any) -> tuple[Position, Tensor]:
-        share = self.forward_probability
-        return reversible(*given, forward_probability=share)
+        position, gradient, normals, uniform, scales = given
+        forward = uniform < self.forward_probability
+        step = ops.where(forward, -scales.step, scales.step)
+        noise = ops.where(forward, scales.noise, scales.noise * scales.beta)
+        return tensors.add_terms(position, (step, gradient), (noise, normals)), forward
 
     def log_q_ratio(self, *move: Any) -> Tensor:
         distances, (_, gradient, _, scales) = squared_distances(*move), move
@@ -435,7 +413,6 @@ class ReversibleLangevin(Proposal):
 
 
 def checked_proposal(proposal: Any, default: Proposal) -> Proposal:
-    """Return a proposal, `default` for None, or raise an error that lists them."""
     if proposal is None:
         return default
     return _validate.instance(
@@ -444,9 +421,3 @@ def checked_proposal(proposal: Any, default: Proposal) -> Proposal:
         Proposal,
         "one of `mh.proposals`: RandomWalk(), Langevin(), ReversibleLangevin(beta)",
     )
-
-
-def _checked_noise_temperature(value: Any) -> float | None:
-    if value is None:
-        return None
-    return _validate.number("noise_temperature", value, _validate.POSITIVE)

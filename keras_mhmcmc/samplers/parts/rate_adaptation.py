@@ -18,7 +18,6 @@ the temperature is too low, or the weights are useless.
 
 import dataclasses
 from typing import NamedTuple
-from typing import Self
 
 from keras_mhmcmc._types import Tensor
 from keras_mhmcmc.samplers.base import Slot
@@ -33,8 +32,6 @@ FLOOR = 1e-3
 
 
 class State(NamedTuple):
-    """The factor of the rate, and the forward proposals of the window so far."""
-
     factor: Tensor  # f, () or (K,), as all of them
     learning_rate: Tensor  # f epsilon of the newest move, weight^2 example/nat
     window: Tensor  # n
@@ -45,13 +42,7 @@ class State(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class RateAdaptation:
-    """How the learning rate follows the acceptance."""
-
     steps: int = 1  # of an epoch, the longest window
-
-    def bind_data_size(self, train_size: int | None, batch_size: int | None) -> Self:
-        steps = train_size // batch_size if train_size and batch_size else 1
-        return dataclasses.replace(self, steps=steps)
 
     def init(self) -> State:
         return State(

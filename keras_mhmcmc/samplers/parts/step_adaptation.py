@@ -40,8 +40,6 @@ LEAST_COUNT = 5.0  # positions that make a standard deviation
 
 
 class Step(NamedTuple):
-    """The state of dual averaging."""
-
     count: Tensor  # m, paths, (K,)
     error: Tensor  # H, (K,)
     log_step: Tensor  # log epsilon, (K,)
@@ -57,7 +55,6 @@ class Spread(NamedTuple):
 
 
 def init_step(step_size: float) -> Step:
-    """Return dual averaging before the first path."""
     log_step = math.log(step_size)
     return Step(
         count=base.Slot("adaptation_count"),
@@ -68,7 +65,6 @@ def init_step(step_size: float) -> Step:
 
 
 def init_spread(position: base.Position) -> Spread:
-    """Return sums of no position."""
     return Spread(
         count=base.Slot("spread_count"),
         mean=base.slots_like(position, "spread_mean"),
@@ -93,14 +89,12 @@ def update_step(
 
 
 def restart_step(state: Step, step_size: float) -> Step:
-    """Return dual averaging before the first path, with the shapes of `state`."""
     zero = ops.zeros_like(state.count)
     log_step = zero + math.log(step_size)
     return Step(zero, zero, log_step, log_step)
 
 
 def update_spread(state: Spread, position: base.Position) -> Spread:
-    """Return the sums with one more position, by Welford's recursion."""
     count = state.count + 1.0
     before = tensors.subtract(position, state.mean)
     mean = tensors.add_scaled(state.mean, 1.0 / count, before)
@@ -142,11 +136,7 @@ def renewed(
     spread = update_spread(spread, point)
     renews = closes & (window > 0) & (spread.count >= LEAST_COUNT)
     scale = tensors.select(renews, scales_of(spread, scale), scale)
-    empty = Spread(
-        ops.zeros_like(spread.count),
-        [ops.zeros_like(x) for x in spread.mean],
-        [ops.zeros_like(x) for x in spread.squares],
-    )
+    empty = base.map_leaves(ops.zeros_like, spread)
     return chosen(closes, empty, spread), scale, renews, window
 
 

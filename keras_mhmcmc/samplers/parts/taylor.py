@@ -15,9 +15,8 @@ and z = L^-1 (theta - theta*), it is a function of t = b_i . z, with b_i = L^T a
          s^2 = (|z|^2 + z . z' + |z'|^2) / 3
 
 k is the order of the polynomial. For k = 1 the term with f_i'' is left out. The first
-part of (3) is the paper's bound. The second part is the integral of the remainder's
-derivative on the way from z to z' (*), and s^2 is the mean square of |z| there. It is
-smaller for short moves. Both parts are the same for a move and its reverse.
+part of (3) is the paper's bound. The second part, smaller for short moves, is the
+integral of the remainder's derivative on the way from z to z' (*).
 """
 
 import dataclasses
@@ -89,18 +88,14 @@ class Expansion:
 
     def __post_init__(self) -> None:
         features = _validate.matrix("features", self.features)
-        size, dimension = features.shape
-        set_checked(
-            self,
-            features=features,
-            reference=_checked("reference", self.reference, (dimension,)),
-            covariance=_checked("covariance", self.covariance, (dimension,) * 2),
-            slopes=_checked("slopes", self.slopes, (size,)),
-            bounds=_checked("bounds", self.bounds, (size,)),
-        )
-        if self.curvatures is not None:
-            curvatures = _checked("curvatures", self.curvatures, (size,))
-            set_checked(self, curvatures=curvatures)
+        set_checked(self, features=features)
+        rows, columns = features.shape[:1], features.shape[1:]
+        shapes = dict(reference=columns, covariance=columns * 2, slopes=rows)
+        shapes |= dict(bounds=rows, curvatures=rows)
+        for name, shape in shapes.items():
+            values = getattr(self, name)
+            if name != "curvatures" or values is not None:
+                set_checked(self, **{name: _checked(name, values, shape)})
         scale = np.abs(self.covariance).max()
         if (
             not np.allclose(self.covariance, self.covariance.T, atol=1e-6 * scale)
@@ -137,7 +132,6 @@ class Whitened(NamedTuple):
 
 
 def whitened(expansion: Expansion, temperature: float) -> Whitened:
-    """Return an expansion in units of its Gaussian at temperature T."""
     factor = math.sqrt(temperature) * np.linalg.cholesky(expansion.covariance)
     rows = expansion.features @ factor
     curvatures = expansion.curvatures
@@ -170,7 +164,6 @@ def reach(here: Tensor, there: Tensor, order: int) -> Tensor:
 def change_of_each(
     here: Tensor, there: Tensor, rows: Tensor, slopes: Tensor, curvatures: Tensor
 ) -> Tensor:
-    """Return how much the polynomials (1) of some examples change, nats, (K, B)."""
     difference = dot(rows, ops.expand_dims(there - here, 1))
     total = dot(rows, ops.expand_dims(there + here, 1))
     return difference * (slopes + 0.5 * curvatures * total)
@@ -186,7 +179,6 @@ def change_of_all(
 
 
 def dot(x: Tensor, y: Tensor) -> Tensor:
-    """Return the sum of products along the last axis."""
     return ops.sum(x * y, axis=-1)
 
 
@@ -196,7 +188,6 @@ def times(matrix: Tensor, z: Tensor) -> Tensor:
 
 
 def _checked(name: str, values: Any, shape: tuple[int, ...]) -> Array:
-    """Return an array of finite numbers, float64, or raise a `ValueError`."""
     array = _validate.array(f"Argument `{name}`", values)
     if array.shape != shape or not np.isfinite(array).all():
         raise ValueError(
@@ -278,7 +269,6 @@ def logistic_regression(
 
 
 def _mode(x: Array, labels: Array, precision: float) -> Array:
-    """Return the mode, by Newton's method with steps that lower the energy."""
     signs = 1.0 - 2.0 * labels
 
     def energy(theta: Array) -> float:

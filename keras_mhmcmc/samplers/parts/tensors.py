@@ -44,7 +44,6 @@ def add_scaled(xs: Tensors, a: Tensor, ys: Tensors) -> list[Tensor]:
 
 
 def scaled(a: Tensor, xs: Tensors) -> list[Tensor]:
-    """Return a x for each tensor, with a scalar, or one for each chain."""
     return [ops.cast(along_chains(a, x), x.dtype) * x for x in xs]
 
 
@@ -64,7 +63,6 @@ def pick(values: Tensor, index: Tensor) -> Tensor:
 
 
 def subtract(xs: Tensors, ys: Tensors) -> list[Tensor]:
-    """Return x - y for each tensor."""
     return [x - y for x, y in zip(xs, ys, strict=True)]
 
 
@@ -139,12 +137,10 @@ def map_and_sum(
 
 
 def has_chains(scalar: Tensor) -> bool:
-    """Return whether a scalar belongs to K chains, one number each."""
     return not isinstance(scalar, float) and len(scalar.shape) > 0
 
 
 def size(xs: Tensors, like: Tensor) -> int:
-    """Return the number of weights of one chain, a Python integer."""
     first = 1 if has_chains(like) else 0
     return sum(math.prod(x.shape[first:]) for x in xs)
 
