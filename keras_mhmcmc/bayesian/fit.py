@@ -87,7 +87,6 @@ class Fit:
         self._plan, self._seed, self._progress = plan, seed, progress
         self._saved = Saved(None, {})
         self._is_interrupted = self._compiles_steps = False
-        self._ends: dict[Setting, Sequence[Array]] = {}  # of the chains of a trial
         self._training: Training | None = None  # of the members; None: given ones
 
     # Data.
@@ -339,8 +338,7 @@ class Fit:
         def score(setting: Setting) -> float:
             nonlocal best
             if setting not in tried:
-                starts = members.stacked
-                samples, nats = self._run(phase, starts, setting, pilot, few, True)
+                samples, nats = self._run(phase, members, setting, pilot, few, True)
                 tried[setting] = nats
                 if samples is not None and nats is not None:
                     share, mean = self._share(nats)
@@ -377,15 +375,10 @@ class Fit:
             nll = float(np.mean(mean))
             if self._members_nll < best.nll:
                 best = Average(members.stacked, weights, self._members_nll)
-            refitted = self._refitted(members, length)
-            # Where nothing was trained again, the chains go on where their trial ended:
-            # on kin8nm, split 0, this is .009 test nats.
-            is_new = length != 1.0 or refitted is not members
-            starts = refitted.stacked if is_new else self._ends[setting]
-            members = refitted
+            members = self._refitted(members, length)
             if share < 1.0:
                 samples, _ = self._run(
-                    phase, starts, setting, steps, kept, not self._refit
+                    phase, members, setting, steps, kept, not self._refit
                 )
                 if samples is not None:
                     note = f"Part of the members in the mean: {share:g}."
@@ -428,7 +421,7 @@ class Fit:
     def _run(
         self,
         phase: Phase,
-        starts: Sequence[Array],
+        members: Members,
         setting: Setting,
         steps: int,
         kept: int,
@@ -444,12 +437,10 @@ class Fit:
         if saved is not None:
             self.report.rows.append(saved["row"])
             self.report.notes.extend(saved["notes"])
-            self._ends[setting] = saved["ends"]
             stacked = saved["stacked"]
             return None if stacked is None else Samples(stacked), saved["nats"]
         with quiet() if is_pilot else contextlib.nullcontext():
-            samples = phase.run(starts, setting, steps, kept, is_pilot)
-        self._ends[setting] = samples.ends or starts
+            samples = phase.run(members.stacked, setting, steps, kept, is_pilot)
         notes = [
             f"Chain {chain} at {setting} is left out: its energy error is {error:.3g}, "
             "more than ten times what was asked for."
@@ -468,7 +459,7 @@ class Fit:
         row = self._add(name, str(setting), samples.steps, begin, nats, len(samples))
         stacked = None if is_pilot else list(samples.stacked)
         values = {"stacked": stacked, "nats": nats, "row": row, "notes": notes}
-        self._saved.put(part, values | {"ends": self._ends[setting]})
+        self._saved.put(part, values)
         if nats is not None:
             nll = float(np.mean(scores.mixture(nats)))
             self._progress.tell(f"trial {setting}", 1, 1, val_loss=nll)
