@@ -88,10 +88,12 @@ def by_model(
     return Printed(lines, range(0, len(lines), len(models) + 1), above, below)
 
 
-def checked_rows(rows: Any, names: Sequence[str]) -> list[Row]:
-    """Return the rows of a user's table as a list, or raise a `ValueError`.
+def checked_rows(
+    rows: Any, names: Sequence[str], texts: Sequence[str] = ("model",)
+) -> list[Row]:
+    """Return the rows of a table as a list, or raise a `ValueError`.
 
-    Each row is a dict with the key "model", and `names` and others of numbers.
+    Each row is a dict with the keys `texts`, and `names` and others of numbers.
     """
     is_list = isinstance(rows, list | tuple) and len(rows) > 0
     if not is_list or not all(isinstance(row, dict) for row in rows):
@@ -100,15 +102,15 @@ def checked_rows(rows: Any, names: Sequence[str]) -> list[Row]:
             f"Received: rows={_validate.shown(rows)}"
         )
     for place, row in enumerate(rows):
-        missing = [name for name in ("model", *names) if name not in row]
+        missing = [name for name in (*texts, *names) if name not in row]
         if missing or row.keys() != rows[0].keys():
             raise ValueError(
                 f"Argument `rows` must have dicts with the keys "
-                f"model, {', '.join(names)}, and the same keys in all rows. "
+                f"{', '.join((*texts, *names))}, and the same keys in all rows. "
                 f"Received: rows[{place}] with the keys {list(row)}"
             )
         for name, value in row.items():
-            if name != "model" and not isinstance(value, numbers.Real):
+            if name not in texts and not isinstance(value, numbers.Real):
                 raise ValueError(
                     "Argument `rows` must have numbers as scores. Received: "
                     f"rows[{place}][{name!r}]={_validate.shown(value)}"

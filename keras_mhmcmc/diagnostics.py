@@ -349,10 +349,11 @@ def _as_numbers(
     values = _validate.array(f"Argument `{name}`", values)
     is_good = (values >= lowest) & (values <= _validate.LARGEST_NUMBER)  # NaN is not
     if values.shape not in shapes or not np.all(is_good):
+        least = f" of at least {lowest:g}" if lowest >= 0.0 else ""
         raise ValueError(
-            f"Argument `{name}` must have finite numbers of at least {lowest:g} in the "
-            f"shape {' or '.join(map(str, shapes))}, as the mean prediction of "
-            f"`reference`. Received: {_validate.shown(values)}"
+            f"Argument `{name}` must have finite numbers{least} in the shape of the "
+            f"mean prediction, {' or '.join(map(str, shapes))}. "
+            f"Received: {name}={_validate.shown(values)}"
         )
     return values
 

@@ -31,7 +31,7 @@ ROOMS = {
     "ensemble": ("ensemble bayesian sklearn", 4400, 2200),
     "parallel": ("parallel", 1083, 850),
     "evaluation": ("evaluation diagnostics tuning", 3500, 3000),
-    "extras": ("adversarial baselines plots datasets", 5140, 3700),
+    "extras": ("adversarial baselines plots datasets", 5150, 3700),
 }
 
 # Files below 60 lines but `__init__.py`, and why they stand alone.

@@ -48,7 +48,6 @@ EXEMPT = {
     "Draws.by_name": "takes nothing",
     "Draws.to_arviz": "takes nothing",
     "diagnostics.Agreement": "a result",
-    "adversarial.TransferTable": "a result",
     "metrics.Reliability": "a result",
     "metrics.IntervalCalibration": "a result",
     "p*.Pr*": "abstract",

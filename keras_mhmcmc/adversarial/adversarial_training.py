@@ -39,8 +39,9 @@ def training(
     loss is higher at the current weights. The model is in inference mode meanwhile. The
     logs of `fit` are those of adversarial examples; validation, `evaluate` and
     `predict` use the inputs as they are. `result.model` is `model`, with the trained
-    weights. A step costs `steps` more gradients. A warning tells if inputs are outside
-    `clip`, or have a gradient of zero: end the model in logits.
+    weights. A step costs `steps` more gradients. The robust model usually has a lower
+    accuracy on clean inputs. After the first epoch a warning tells if inputs are
+    outside `clip`, or have a gradient of zero.
 
     Args:
         model: `keras.Model` with one input of floating-point numbers. It shares its

@@ -135,7 +135,8 @@ def _estimator_class() -> type:
 
         def fit(self, *_: Any, **__: Any) -> NoReturn:
             raise NotImplementedError(
-                "Train the model with Keras, and make a model that outputs activations"
+                "Train with the `fit` of the Keras model. For activations make a "
+                "`keras.Model` that outputs them"
             )
 
         get_activations = fit

@@ -388,12 +388,21 @@ class TransferTable(_table.PrintedTable):
     source, a column for each target, and a first line for the clean inputs.
     """
 
-    def __init__(self, rows: list[_table.Row], attack: str, caption: str) -> None:
-        self.rows = rows  # source by source
-        self.attack = attack
-        self.caption = caption
+    def __init__(
+        self, rows: Sequence[_table.Row], attack: str = "PGD", caption: str = ""
+    ) -> None:
+        names = "accuracy", "nll", "clean_accuracy"
+        self.rows = _table.checked_rows(rows, names, ("source", "target"))
+        self.attack = _validate.instance("attack", attack, str, "the attack's name")
+        self.caption = _validate.instance("caption", caption, str, "a string")
         self.sources = list(dict.fromkeys(row["source"] for row in self.rows))
         self.targets = list(dict.fromkeys(row["target"] for row in self.rows))
+        pairs = [(row["source"], row["target"]) for row in self.rows]
+        if pairs != [(s, t) for s in self.sources for t in self.targets]:
+            raise ValueError(
+                "Argument `rows` must have one dict for each pair of a source and a "
+                f"target, source by source. Received: the pairs {pairs}"
+            )
 
     def matrix(self, name: str = "accuracy") -> Array:
         """Return a column of numbers as a matrix, shape (sources, targets).

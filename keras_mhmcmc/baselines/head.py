@@ -243,6 +243,13 @@ def _refusal(received: str) -> ValueError:
     )
 
 
+def check_prior(prior: Any) -> None:
+    """Raise an error before features are computed."""
+    if not isinstance(prior, str) or prior != "auto":
+        hint = 'an `mh.priors.Gaussian`, or "auto" for a classification'
+        _validate.instance("prior", prior, Gaussian, hint)
+
+
 def of_prior(
     head: Head,
     prior: Gaussian | Literal["auto"],
@@ -251,10 +258,8 @@ def of_prior(
     of_samples: bool,
 ) -> list[tuple[Floats, float]]:
     """Return pairs of tau, (F, C), and its weight: of the prior, or of each width."""
-    if not isinstance(prior, str) or prior != "auto":
-        hint = 'an `mh.priors.Gaussian`, or "auto" for a classification'
-        given: Any = _validate.instance("prior", prior, Gaussian, hint)
-        return [(head.precisions(given.bind(head.variables).precisions), 1.0)]
+    if isinstance(prior, Gaussian):
+        return [(head.precisions(prior.bind(head.variables).precisions), 1.0)]
     has_bias = head.layer.use_bias
     inputs = head.features[:, :-1] if has_bias else head.features
     size = max(float(np.sqrt(np.mean(np.square(inputs)))), 1e-30)

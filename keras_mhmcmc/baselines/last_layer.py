@@ -138,6 +138,7 @@ def last_layer_laplace(
         noise_std = _validate.number("noise_std", noise_std, _validate.POSITIVE)
     members = _validate.integer("members", members, 1)
     seed = _validate.seed(seed)
+    heads.check_prior(prior)
     head = heads.head_of(model, x, batch_size, y)
     likelihood = compiled_likelihood(model)
     if noise_std is None and likelihood is not None:
@@ -316,6 +317,7 @@ def sample_last_layer(
     seed = _validate.seed(seed)
     progress = _validate.choice("progress", progress, (True, False))
     _plan(num_steps, math.ceil(members / num_chains), 1)  # may refuse
+    heads.check_prior(prior)
     head = heads.head_of(model, x, batch_size, y)
     hint = " For the targets of a regression use `mh.last_layer_laplace`."
     labels = heads.checked_labels(model, head, hint)

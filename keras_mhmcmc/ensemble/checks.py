@@ -31,7 +31,7 @@ def checked_weights(weights: Any, num_members: int) -> npt.NDArray[np.float64]:
     if weights.shape != (num_members,) or not is_valid:
         raise ValueError(
             f"Argument `weights` must be {num_members} numbers, one for each member: "
-            "finite, at least 0, and not all 0. "
+            "finite, at least 0, and not all 0. Equal ones are np.ones. "
             f"Received: weights={_validate.shown(weights)}"
         )
     return weights

@@ -332,8 +332,8 @@ class Classifier:
             return np.log(np.clip(self.as_probabilities(outputs), checks.SMALLEST, 1.0))
         is_one = outputs.shape[1] == 1  # of two classes
         is_share = np.all((outputs >= 0.0) & (outputs <= 1.0))
-        if not is_one:
-            is_share &= np.all(np.abs(np.sum(outputs, axis=1) - 1.0) < 1e-3)
+        if is_share and not is_one:
+            is_share = np.all(np.abs(np.sum(outputs, axis=1) - 1.0) < 1e-3)
         if is_share and not takes_logits(self.model):
             seen = "" if is_one else f", and all {len(outputs)} rows sum to 1"
             warn(

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Mapping
+from collections.abc import Sequence
 from typing import Any
 from typing import ClassVar
 from typing import Literal
@@ -229,8 +230,8 @@ def _others(ood: Any, x: Inputs, classifier: Classifier) -> dict[str, Any]:
 class _ScoreTable(_table.ColumnTable):
     _heads: ClassVar[dict[str, str]]  # what is printed above each column
 
-    def __init__(self, rows: list[_table.Row]) -> None:
-        self.rows = rows
+    def __init__(self, rows: Sequence[_table.Row]) -> None:
+        self.rows = _table.checked_rows(rows, list(self._heads))
 
     def _head(self, name: str) -> str:
         """Return what is printed above a column, or nothing to leave it out."""

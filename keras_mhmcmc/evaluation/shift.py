@@ -131,8 +131,9 @@ class ShiftTable(_table.PrintedTable):
     `print` shows the means over the corruptions, with a line for each model.
     """
 
-    def __init__(self, rows: list[_table.Row]) -> None:
-        self.rows = rows
+    def __init__(self, rows: Sequence[_table.Row]) -> None:
+        texts = ("model", "corruption")
+        self.rows = _table.checked_rows(rows, ("severity", *SCORES), texts)
         self.models = list(dict.fromkeys(row["model"] for row in self.rows))
 
     def column(self, model: str, name: str, corruption: str | None = None) -> Array:

@@ -165,8 +165,14 @@ TABLE = {
         lambda: TRANSFER | dict(sources={"a": network()}, targets={"b": network()}),
         **{k: OF_MODELS[k] for k in ("from_logits", "batch_size")},
     ),
+    "adversarial.TransferTable": row(
+        dict(rows=[PAIR]),
+        rows=listed(*NO_ROWS, [PAIR, PAIR], [PAIR | {"nll": "a"}], [FIRST]),
+        attack=kinds.TEXT,
+        caption=kinds.TEXT,
+    ),
     "adversarial.TransferTable.matrix": row(
-        dict(self=mh.adversarial.TransferTable([PAIR], "PGD", ""), name="nll"),
+        dict(self=mh.adversarial.TransferTable([PAIR]), name="nll"),
         name=choice("accuracy", "nll", "clean_accuracy"),
     ),
     "adversarial.RobustnessTable": row(

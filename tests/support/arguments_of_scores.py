@@ -18,6 +18,7 @@ from tests.support.arguments_of_chains import Y4
 from tests.support.arguments_of_models import COMPILED
 from tests.support.arguments_of_models import INPUTS
 from tests.support.arguments_of_models import NO_DICTS
+from tests.support.arguments_of_models import NO_ROWS
 from tests.support.arguments_of_models import OF_MODELS
 from tests.support.arguments_of_models import X4
 from tests.support.arguments_of_models import classifier
@@ -107,6 +108,11 @@ REGRESSIONS = {
         ood=kinds.unshown(X4, {"a": X4}, 1, "a"),
         also={"y": {"models"}},
     ),
+    "evaluation.RegressionTable": row(
+        dict(rows=[REGRESSED]),
+        rows=listed(*NO_ROWS, [REGRESSED, {"model": "b"}]),
+        call=RegressionTable,
+    ),
     "evaluation.RegressionTable.column": row(
         dict(self=RegressionTable([REGRESSED]), name="crps"),
         name=choice(*REGRESSED),
@@ -130,6 +136,11 @@ EVALUATIONS = {
     ),
     "evaluate of models": row(
         lambda: dict(models={"a": network()}, x=X4, y=Y4), **OF_MODELS
+    ),
+    "evaluation.EvaluationTable": row(
+        dict(rows=[QUALITY]),
+        rows=listed(*NO_ROWS, [QUALITY, {"model": "b"}]),
+        call=EvaluationTable,
     ),
     "evaluation.EvaluationTable.column": row(
         dict(self=EvaluationTable([QUALITY]), name="accuracy"),

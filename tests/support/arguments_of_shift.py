@@ -11,6 +11,7 @@ from tests.support.arguments_of_chains import LABELS
 from tests.support.arguments_of_chains import Y4
 from tests.support.arguments_of_models import COMPILED
 from tests.support.arguments_of_models import NO_DICTS
+from tests.support.arguments_of_models import NO_ROWS
 from tests.support.arguments_of_models import OF_MODELS
 from tests.support.arguments_of_models import X4
 from tests.support.arguments_of_models import classifier
@@ -53,6 +54,11 @@ TABLE = {
     ),
     "evaluate_shift of models": row(
         lambda: FLAT | dict(models={"a": network()}), **OF_MODELS
+    ),
+    "evaluation.ShiftTable": row(
+        dict(rows=[CASE]),
+        rows=listed(*NO_ROWS, [CASE, {"model": "b"}], [CASE | {"nll": "a"}]),
+        call=ShiftTable,
     ),
     "evaluation.ShiftTable.column": row(
         dict(self=ShiftTable([CASE]), model="a", name="nll"),
