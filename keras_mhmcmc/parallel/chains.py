@@ -318,7 +318,7 @@ class ParallelChains(_backend.ChainTrainer, StackedModel):
         callbacks: Any = None,
         **options: Any,
     ) -> keras.callbacks.History:
-        """Train all chains as `keras.Model.fit` does."""
+        """Train all chains as `keras.Model.fit` does; its history has their means."""
         self._check_trainable()
         self._take_template()
         self._untracked.history = ChainHistory()

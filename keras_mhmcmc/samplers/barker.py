@@ -116,7 +116,19 @@ class barker(GrowingWalk):
     Example:
 
     >>> import keras_mhmcmc as mh
-    >>> kernel = mh.kernels.barker(0.02, block_size=200)
+    >>> import numpy as np
+    >>> from keras import ops
+    >>> y = np.random.default_rng(0).normal(1.0, 1.0, size=2000).astype("float32")
+    >>> draws = mh.sample(
+    ...     mh.kernels.barker(0.02, block_size=200),
+    ...     1.0,
+    ...     log_likelihood=lambda theta, y: -0.5 * ops.square(y - theta),
+    ...     data=y,
+    ...     num_steps=100,
+    ...     progress=False,
+    ... )
+    >>> draws.position.shape
+    (1, 100)
 
     Reference: Seita, Pan, Chen and Canny (2017), algorithm 1.
     """

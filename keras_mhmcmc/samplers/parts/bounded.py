@@ -157,7 +157,8 @@ def check_violation(name: str, violation: Violation) -> None:
         f"{violation.bound[chain]:.6g} nats for example {violation.example[chain]} at "
         f"the proposal of chain {chain}, where the value is "
         f"{violation.value[chain]:.6g} nats. {len(chains)} of "
-        f"{len(violation.example)} chains have such an example."
+        f"{len(violation.example)} chains have such an example; nothing was accepted "
+        "after it was seen."
     )
 
 
