@@ -249,7 +249,7 @@ def _compiled(run: Callable[..., Draws]) -> Draws:
         return run(jit_compile=True)
     except Exception as error:
         warn(
-            "The chains could not be compiled, and run slower. If you can, mend this: "
+            "The chains could not be compiled, and run slower. To compile, mend this: "
             f"{type(error).__name__}: {str(error)[:200]}"
         )
     return run()

@@ -66,7 +66,7 @@ def test_chains_that_cannot_be_compiled_run_slower_and_say_so(monkeypatch):
     monkeypatch.setattr(chains, "sample", without_compiler)
     monkeypatch.setattr(chains, "COMPILED", 100)
     monkeypatch.setattr(chains._backend, "can_compile", lambda: True)
-    with pytest.warns(UserWarning, match="run slower. Now: RuntimeError: no compiler"):
+    with pytest.warns(UserWarning, match="mend this: RuntimeError: no compiler"):
         fitted(epochs=3, sampling=20.0)
     assert True in ways and ways.count("auto") >= ways.count(True)
 

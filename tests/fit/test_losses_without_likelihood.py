@@ -83,7 +83,7 @@ def test_the_standard_deviation_of_squares():
     assert round(0.5**0.5, 2) == 0.71
 
 
-ANOTHER = "posterior is that of the compiled loss"
+ANOTHER = "posterior is not that of the data"
 
 
 def test_label_smoothing_is_another_likelihood():
