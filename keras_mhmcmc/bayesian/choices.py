@@ -120,8 +120,8 @@ def steps_of(
         return max(1, int(sampling * trained))
     if isinstance(phase, MiniBatches):
         return trained
-    # Long chains where a gradient is cheap: 4 million examples times weights.
-    cost = size * _cost(model) / 4e6
+    # Long chains where a gradient is cheap: millions of examples times weights.
+    cost = size * _cost(model) / 1e6
     return int(np.clip(_STEPS[1] / np.sqrt(cost), *_STEPS))
 
 

@@ -147,8 +147,7 @@ class mclmc(step_adaptation.WarmedUp):
         decoherence_length: L of the papers: the distance, in units of the scales, after
             which the noise alone has turned the velocity. Greater than 0. Defaults to
             None: the square root of the number of weights, the width of a target
-            without correlations. Weights of networks are correlated: take four times
-            as much.
+            without correlations.
         warm_up: number of first steps that adapt step and scales. The `burn_in` of
             `mh.sample` must be at least as long. With 0 nothing adapts, and nothing
             checks the step afterwards. Defaults to 1000.
