@@ -144,8 +144,7 @@ class Fit:
         """Keep what is finished in a folder, and take from there what is."""
         data = (self._data, self._is_training, self._held_out.x, self._held_out.y)
         arrays = [array for array in tree.flatten(data) if array is not None]
-        # The number changes where the same arguments no longer give the same fit.
-        self._saved = Saved(directory, arguments | {"data": arrays, "version": "2"})
+        self._saved = Saved(directory, arguments | {"data": arrays})
 
     # Members.
 
