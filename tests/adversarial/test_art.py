@@ -365,7 +365,7 @@ def test_a_missing_package_is_named(monkeypatch):
 
 def test_training_is_refused(trained):
     estimator, x, y = trained[1:]
-    with pytest.raises(NotImplementedError, match="Train with the `fit` of the Keras model"):
+    with pytest.raises(NotImplementedError, match="Train with the `fit`"):
         estimator.fit(x, y)
     with pytest.raises(ValueError, match="takes no defences of ART"):
         estimator.set_params(clip_values=(0.0, 2.0))
