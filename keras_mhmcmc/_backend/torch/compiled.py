@@ -127,8 +127,8 @@ class CompiledTraining:
             except Exception as error:
                 self._program = None
                 warn(
-                    "The training steps could not be compiled, and run slower. If you "
-                    f"can, mend this: {type(error).__name__}: {str(error)[:200]}"
+                    "The training steps could not be compiled, and run slower. To "
+                    f"compile, mend this: {type(error).__name__}: {str(error)[:200]}"
                 )
         if self._program is None or shapes != self._shapes:
             return self._step(values, data)
