@@ -278,7 +278,7 @@ class Algorithm(Kernel):
 
     def with_warm_up(self, steps: int) -> Self:
         """Return the algorithm with a warm-up of so many steps, if it has one."""
-        if not hasattr(self, "warm_up"):
+        if "warm_up" not in vars(self):
             return self
         return dataclasses.replace(self, warm_up=steps)  # type: ignore[type-var]
 
@@ -348,7 +348,7 @@ class OnDiffusion(Algorithm):
     def diffusion(self) -> Diffusion:
         """Return the diffusion with its settings, which are checked."""
         taken = inspect.signature(self.kind).parameters
-        given = {n: getattr(self, n) for n in taken if hasattr(self, n)}
+        given = {name: x for name, x in vars(self).items() if name in taken}
         return self.kind(**given)
 
     def point(self, state: Any) -> Position:
