@@ -1,7 +1,6 @@
 """Laws of targets given the outputs of each member of an ensemble, in float64.
 
-The parameters of a law are arrays of shape (members, examples, targets). SciPy computes
-the distribution functions that NumPy lacks.
+The parameters of a law are arrays of shape (members, examples, targets).
 """
 
 import dataclasses
@@ -15,7 +14,6 @@ import numpy as np
 
 from keras_mhmcmc._types import Array
 
-_erfc = np.frompyfunc(math.erfc, 1, 1)
 _LOG_2_PI = math.log(2.0 * math.pi)
 
 
@@ -26,7 +24,7 @@ def normal_density(x: Array) -> Array:
 
 def normal_cdf(x: Array) -> Array:
     """Return the standard normal probability of a value below each x."""
-    return 0.5 * np.asarray(_erfc(-math.sqrt(0.5) * x), "float64")
+    return np.asarray(_special().ndtr(x))
 
 
 def normal_distance(mean: Array, std: Array) -> Array:
@@ -311,11 +309,6 @@ class NegativeBinomialLaw(Law):
 
 
 def _special() -> Any:
-    """Return `scipy.special`, or raise an error that tells how to install it."""
-    try:
-        from scipy import special
-    except ImportError as error:
-        raise ImportError(
-            "The predictions of this likelihood need SciPy: pip install scipy"
-        ) from error
+    from scipy import special  # takes a tenth of a second
+
     return special
