@@ -157,6 +157,8 @@ class mclmc(step_adaptation.WarmedUp):
             the bias. Networks take 0.1, with a warm-up of 5,000 steps (Sommer and
             others 2025); standard deviations of a logistic regression are then 2 to 5%
             too small. Defaults to 5e-4.
+        adapt_scales: whether the warm-up finds the scales. False leaves them at 1: a
+            short warm-up does not see how far each weight goes. Defaults to True.
         temperature: T, a number greater than 0. Defaults to 1.
 
     Raises:
@@ -178,6 +180,7 @@ class mclmc(step_adaptation.WarmedUp):
     decoherence_length: float | None = None
     warm_up: int = 1000
     energy_error: float = 5e-4
+    adapt_scales: bool = True
     temperature: float = 1.0
 
     reason = (
@@ -189,6 +192,7 @@ class mclmc(step_adaptation.WarmedUp):
         length = base.OrNone(base.POSITIVE)
         base.check(self, step_size=length, decoherence_length=length, warm_up=0)
         base.check(self, energy_error=base.POSITIVE, temperature=base.POSITIVE)
+        base.check(self, adapt_scales=(True, False))
         if self.step_size is None and self.warm_up == 0:
             raise ValueError(
                 "Argument `step_size` must be a number if `warm_up` is 0: without a "
@@ -316,14 +320,16 @@ class mclmc(step_adaptation.WarmedUp):
         def learned(before: Any) -> Any:
             scale, search, spread = before
             parts = spread, scale, state.point, state.number, self.warm_up
-            spread, scale, renews, window = step_adaptation.renewed(*parts)
+            spread, found, renews, window = step_adaptation.renewed(*parts)
             averages = window == len(step_adaptation.WINDOWS)
             search = update_search(search, ratio, averages)
+            if not self.adapt_scales:
+                return scale, search, spread
             # The first scales change the unit of the step.
             first = math.log(_FIRST_STEP) + 0.5 * math.log(dimension)
             changes, log_step = renews & (window == 1), search.log_step
             log_step = ops.where(changes, first + 0.0 * log_step, log_step)
-            return scale, search._replace(log_step=log_step), spread
+            return found, search._replace(log_step=log_step), spread
 
         before = state.scale, state.search, state.spread
         warms_up = state.number < self.warm_up

@@ -207,6 +207,19 @@ def test_a_step_that_is_not_finite_is_undone_and_turns_round(only_gradient, warm
     assert 5 < total < 150
 
 
+@pytest.mark.parametrize("adapts", [True, False])
+def test_the_warm_up_finds_scales_if_it_may(adapts):
+    kernel = kernels.mclmc(warm_up=60, adapt_scales=adapts)
+    rng = np.random.default_rng(8)
+    state = first_state(kernel, rng.normal(size=(CHAINS, DIMENSION)))
+    first = ops.convert_to_numpy(state.search.log_step)
+    for _ in range(60):
+        normals = rng.normal(size=(CHAINS, DIMENSION))
+        state, _, _ = kernel.step(state, Given(normals))
+    assert np.all((rows(state.scale) == 1.0) != adapts)
+    assert np.all(ops.convert_to_numpy(state.search.log_step) != first)
+
+
 def test_the_search_finds_the_step_of_a_known_error():
     """An error of 2 epsilon^3 Z, whose wanted mean square is 0.01."""
     rng = np.random.default_rng(6)
