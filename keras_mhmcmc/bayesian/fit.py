@@ -88,6 +88,7 @@ class Fit:
         self._saved = Saved(None, {})
         self._is_interrupted = self._compiles_steps = False
         self._training: Training | None = None  # of the members; None: given ones
+        self._ends: list[Array] | None = None  # of the chains of the last trial
 
     # Data.
 
@@ -338,7 +339,8 @@ class Fit:
         def score(setting: Setting) -> float:
             nonlocal best
             if setting not in tried:
-                samples, nats = self._run(phase, members, setting, pilot, few, True)
+                starts = members.stacked
+                samples, nats = self._run(phase, starts, setting, pilot, few, True)
                 tried[setting] = nats
                 if samples is not None and nats is not None:
                     share, mean = self._share(nats)
@@ -377,8 +379,9 @@ class Fit:
                 best = Average(members.stacked, weights, self._members_nll)
             members = self._refitted(members, length)
             if share < 1.0:
+                starts = self._ends or members.stacked
                 samples, _ = self._run(
-                    phase, members, setting, steps, kept, not self._refit
+                    phase, starts, setting, steps, kept, not self._refit
                 )
                 if samples is not None:
                     note = f"Part of the members in the mean: {share:g}."
@@ -421,7 +424,7 @@ class Fit:
     def _run(
         self,
         phase: Phase,
-        members: Members,
+        starts: Sequence[Array],
         setting: Setting,
         steps: int,
         kept: int,
@@ -437,10 +440,10 @@ class Fit:
         if saved is not None:
             self.report.rows.append(saved["row"])
             self.report.notes.extend(saved["notes"])
-            stacked = saved["stacked"]
+            stacked, self._ends = saved["stacked"], saved["ends"]
             return None if stacked is None else Samples(stacked), saved["nats"]
         with quiet() if is_pilot else contextlib.nullcontext():
-            samples = phase.run(members.stacked, setting, steps, kept, is_pilot)
+            samples = phase.run(starts, setting, steps, kept, is_pilot)
         notes = [
             f"Chain {chain} at {setting} is left out: its energy error is {error:.3g}, "
             "more than ten times what was asked for."
@@ -458,7 +461,9 @@ class Fit:
         nats = self._held_out.nats(samples.stacked) if is_pilot else None
         row = self._add(name, str(setting), samples.steps, begin, nats, len(samples))
         stacked = None if is_pilot else list(samples.stacked)
+        self._ends = samples.ends
         values = {"stacked": stacked, "nats": nats, "row": row, "notes": notes}
+        values["ends"] = samples.ends
         self._saved.put(part, values)
         if nats is not None:
             nll = float(np.mean(scores.mixture(nats)))
