@@ -95,7 +95,7 @@ class AllData:
         seed: int,
         progress: Progress,
     ) -> None:
-        self._model, self._kernel, self._seed = model, kernel, seed
+        self._model, self._kernel, self.seed = model, kernel, seed
         self._progress = progress
         self._data, self._is_training = data, is_training
         self._likelihood = Nats(model)
@@ -129,7 +129,8 @@ class AllData:
             values = [starts[place][chain].tobytes() for place in self._others]
             groups.setdefault(b"".join(values), []).append(chain)
         parts: list[Samples] = []
-        ends = [array.copy() for array in starts]
+        goes_on = self._kernel is None and self._is_short
+        ends = [array.copy() for array in starts] if goes_on else None
         left_out: dict[int, float] = {}
         returns: dict[int, int] = {}
         for key, group in groups.items():
@@ -141,17 +142,17 @@ class AllData:
             part = self._run(key, own, setting, steps, kept, is_pilot, group[0])
             parts.append(part)
             sound = [chain for k, chain in enumerate(group) if k not in part.left_out]
-            each = len(part) // max(1, len(sound))  # samples of a chain
-            for place in self._own if sound else ():
-                ends[place][sound] = part.stacked[place][each - 1 :: each]
+            if ends is not None and sound:
+                each = len(part) // len(sound)  # samples of a chain
+                for place in self._own:
+                    ends[place][sound] = part.stacked[place][each - 1 :: each]
             left_out |= {group[k]: error for k, error in part.left_out.items()}
             returns |= {group[k]: count for k, count in part.returns.items()}
         stacked = parts[0].stacked  # views of what all samples share
         if len(parts) > 1:
             pairs = zip(*(part.stacked for part in parts), strict=True)
             stacked = [np.concatenate(arrays) for arrays in pairs]
-        goes_on = ends if self._kernel is None and self._is_short else None
-        return Samples(stacked, left_out, returns, parts[0].steps, goes_on)
+        return Samples(stacked, left_out, returns, parts[0].steps, ends)
 
     @property
     def _is_short(self) -> bool:
@@ -207,11 +208,13 @@ class AllData:
             num_chains=count,
             burn_in=warm_up,
             every=-(-steps // kept),
-            seed=self._seed + first,
+            seed=self.seed + first,
             progress=self._progress.is_shown,
         )
         is_long = self._kernel is None and warm_up + steps >= COMPILED
         draws = _compiled(run) if is_long and _backend.can_compile() else run()
+        if draws.interrupted:
+            raise KeyboardInterrupt
         is_sound, left_out, returns = np.ones(count, bool), {}, {}
         if self._kernel is None:
             errors = np.asarray(draws.info["energy_error"])

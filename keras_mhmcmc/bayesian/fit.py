@@ -340,7 +340,7 @@ class Fit:
             nonlocal best
             if setting not in tried:
                 starts = members.stacked
-                samples, nats = self._run(phase, starts, setting, pilot, few, True)
+                samples, nats = self._run(phase, starts, setting, pilot, few)
                 tried[setting] = nats
                 if samples is not None and nats is not None:
                     share, mean = self._share(nats)
@@ -379,10 +379,11 @@ class Fit:
                 best = Average(members.stacked, weights, self._members_nll)
             members = self._refitted(members, length)
             if share < 1.0:
-                starts = self._ends or members.stacked
-                samples, _ = self._run(
-                    phase, starts, setting, steps, kept, not self._refit
-                )
+                starts = members.stacked
+                if isinstance(phase, AllData) and self._ends:
+                    starts = self._ends
+                    phase.seed += count  # other noise than that of the trial
+                samples, _ = self._run(phase, starts, setting, steps, kept, True)
                 if samples is not None:
                     note = f"Part of the members in the mean: {share:g}."
                     self.report.notes.append(note)
@@ -428,21 +429,23 @@ class Fit:
         setting: Setting,
         steps: int,
         kept: int,
-        is_pilot: bool,
+        is_last: bool = False,
     ) -> tuple[Samples | None, Array | None]:
-        """Run chains, and return their samples and the held-out nats of a trial.
+        """Run chains, and return their samples and the held-out nats.
 
-        A trial that a folder has is not run again, and gives its nats alone.
+        A trial that a folder has is not run again, and gives its nats alone. The last
+        chains have none if they learn from the held-out examples.
         """
-        name, begin = "trial" if is_pilot else "samples", time.monotonic()
+        name, begin = "samples" if is_last else "trial", time.monotonic()
+        is_pilot = not (is_last and self._refit)
         part = f"{name} {setting}, {steps} steps"
         saved = self._saved.get(part)
         if saved is not None:
             self.report.rows.append(saved["row"])
             self.report.notes.extend(saved["notes"])
-            stacked, self._ends = saved["stacked"], saved["ends"]
+            stacked, self._ends = saved["stacked"], saved.get("ends")
             return None if stacked is None else Samples(stacked), saved["nats"]
-        with quiet() if is_pilot else contextlib.nullcontext():
+        with contextlib.nullcontext() if is_last else quiet():
             samples = phase.run(starts, setting, steps, kept, is_pilot)
         notes = [
             f"Chain {chain} at {setting} is left out: its energy error is {error:.3g}, "
@@ -460,14 +463,14 @@ class Fit:
             return None, None
         nats = self._held_out.nats(samples.stacked) if is_pilot else None
         row = self._add(name, str(setting), samples.steps, begin, nats, len(samples))
-        stacked = None if is_pilot else list(samples.stacked)
+        stacked = list(samples.stacked) if is_last else None
         self._ends = samples.ends
         values = {"stacked": stacked, "nats": nats, "row": row, "notes": notes}
         values["ends"] = samples.ends
         self._saved.put(part, values)
         if nats is not None:
             nll = float(np.mean(scores.mixture(nats)))
-            self._progress.tell(f"trial {setting}", 1, 1, val_loss=nll)
+            self._progress.tell(f"{name} {setting}", 1, 1, val_loss=nll)
         return samples, nats
 
     def _add(

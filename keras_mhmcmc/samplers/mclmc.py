@@ -125,10 +125,10 @@ class mclmc(step_adaptation.WarmedUp):
 
     The velocity has a constant length. The gradient and a little noise turn it. A step
     of the chain, a leapfrog, needs one gradient. In the warm-up each chain learns its
-    own step, and a scale for each weight: the standard deviation of this weight along
-    the chain. After the warm-up a chain whose mean energy error in a block of 100 steps
-    is above ten times `energy_error`, or half of whose steps are not finite, goes back
-    to where the block began, and has half of the step from then on.
+    own step, and with `adapt_scales` a scale for each weight: the standard deviation of
+    this weight along the chain. After the warm-up a chain whose mean energy error in a
+    block of 100 steps is above ten times `energy_error`, or half of whose steps are not
+    finite, goes back to where the block began, and has half of the step from then on.
 
     The kernel needs at least two dimensions, a density with a gradient, and all of the
     data: leave out `batch_size`.

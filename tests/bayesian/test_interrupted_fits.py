@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 
 import keras_mhmcmc as mh
+from keras_mhmcmc.bayesian import chains
 from keras_mhmcmc.bayesian import members
 from keras_mhmcmc.bayesian.progress import Progress
 from tests.bayesian.test_bayesian_ensemble import blobs
@@ -186,3 +187,42 @@ def test_classes_are_learned_from_all_examples_in_the_end(whole):
     alone = fitted(sampling=0).report.rows
     assert [row["phase"] for row in alone][-2:] == ["members", "refit"]
     assert "refit" not in [row["phase"] for row in fitted(refit=False).report.rows]
+
+
+def on_all_data(directory, **options):
+    """A regression whose chains are short, and go on where those of the trial ended."""
+    x, y = line()
+    ensemble = mh.BayesianEnsemble(network(), 2, max_samples=8, seed=0)
+    ensemble.compile(mh.losses.GaussianNLL())
+    arguments = dict(epochs=2, sampling=10.0, directory=str(directory), verbose=0)
+    ensemble.fit(x, y, **arguments | options)
+    return ensemble
+
+
+@pytest.mark.in_turn("jax", "tensorflow", "torch")
+@pytest.mark.parametrize("refit", [True, False])
+def test_chains_on_all_data_go_on_to_the_same_end(tmp_path, refit):
+    whole = on_all_data(tmp_path, refit=refit)
+    assert whole.report.rows[-1]["phase"] == "samples"
+    for part in (None, "samples*.h5"):
+        for path in tmp_path.glob(part or "nothing"):
+            path.unlink()
+        again = on_all_data(tmp_path, refit=refit)
+        for one, other in zip(again.weights, whole.weights, strict=True):
+            np.testing.assert_array_equal(one, other)
+
+
+@pytest.mark.in_turn("jax", "tensorflow", "torch")
+def test_an_interrupted_run_of_chains_ends_the_fit(tmp_path, monkeypatch):
+    run = chains.sample
+
+    def interrupted(*arguments, **options):
+        draws = run(*arguments, **options)
+        draws.interrupted = True
+        return draws
+
+    monkeypatch.setattr(chains, "sample", interrupted)
+    with pytest.warns(UserWarning, match="`fit` was interrupted.*2 networks"):
+        ensemble = on_all_data(tmp_path)
+    assert [row["phase"] for row in ensemble.report.rows] == ["members"]
+    assert not list(tmp_path.glob("trial*.h5"))

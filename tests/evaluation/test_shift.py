@@ -1,7 +1,5 @@
 """`mh.corrupt` against closed forms, `mh.evaluate_shift` against single scores."""
 
-import sys
-
 import matplotlib
 
 matplotlib.use("Agg")
@@ -103,12 +101,6 @@ class TestCorrupt:
             assert np.hypot(*offset) == pytest.approx(10.0, abs=0.2)
             angles.add(round(np.degrees(np.arctan2(*offset))))
         assert angles == {25, -25}
-
-    def test_without_scipy_the_remedy_is_said(self, monkeypatch):
-        monkeypatch.setitem(sys.modules, "scipy", None)
-        with pytest.raises(ImportError, match=r"keras-mhmcmc\[data\]"):
-            mh.corrupt(images(), "blur", 1)
-        mh.corrupt(images(), "contrast", 1)  # needs none
 
     def test_rows_of_pixels_are_refused(self):
         with pytest.raises(ValueError, match=r"`x` must be images.*\(6, 625\)"):
