@@ -70,7 +70,7 @@ adam.fit(x, y, batch_size=100, epochs=epochs, verbose=0)
 
 four = mh.ParallelChains(build(), num_chains=4, seed=0)
 four.compile(keras.optimizers.Adam(0.001, weight_decay=0.1), loss)
-four.fit(x, y, batch_size=100, epochs=epochs, verbose=0)
+history = four.fit(x, y, batch_size=100, epochs=epochs, verbose=0)
 
 # %% [markdown]
 """
@@ -102,6 +102,21 @@ models = {
     "ensemble": ensemble,
 }
 mh.evaluate(models, x_test, y_test)
+
+# %% [markdown]
+"""
+## Can the confidence be trusted?
+
+A dot on the diagonal is a group of images with an accuracy equal to its confidence.
+"""
+
+# %%
+last = keras.ops.softmax(model.predict(x_test, verbose=0))
+probabilities = {
+    "last sample": keras.ops.convert_to_numpy(last),
+    "ensemble": ensemble.predict(x_test, verbose=0),
+}
+figure = mh.plots.reliability(probabilities, y_test)
 
 # %% [markdown]
 """

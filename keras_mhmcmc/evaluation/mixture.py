@@ -327,10 +327,11 @@ def _half_distance(law: _laws.Law, weights: Array) -> Array:
     width = np.max(means + 8.0 * stds, axis=0) - low
     # The trapezoidal rule is exact to 1e-4 of the smallest deviation if its steps are
     # no longer, and the faster one of many members.
-    nodes = math.ceil(np.max(width / np.min(stds, axis=0)))
-    if nodes < len(means) // 2:
-        step, total = width / nodes, np.zeros_like(low)
-        for number in range(1, nodes):
+    steps = np.max(width / np.min(stds, axis=0))
+    if steps < len(means) // 2:  # not if NaN
+        steps = math.ceil(steps)
+        step, total = width / steps, np.zeros_like(low)
+        for number in range(1, steps):
             share = _below(law, weights, low + number * step)
             total += share * (1.0 - share)
         return total * step
