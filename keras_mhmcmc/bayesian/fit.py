@@ -339,8 +339,7 @@ class Fit:
         def score(setting: Setting) -> float:
             nonlocal best
             if setting not in tried:
-                starts = members.stacked
-                samples, nats = self._run(phase, starts, setting, pilot, few)
+                samples, nats = self._run(phase, members.stacked, setting, pilot, few)
                 tried[setting] = nats
                 if samples is not None and nats is not None:
                     share, mean = self._share(nats)
@@ -466,8 +465,7 @@ class Fit:
         stacked = list(samples.stacked) if is_last else None
         self._ends = samples.ends
         values = {"stacked": stacked, "nats": nats, "row": row, "notes": notes}
-        values["ends"] = samples.ends
-        self._saved.put(part, values)
+        self._saved.put(part, values | {"ends": samples.ends})
         if nats is not None:
             nll = float(np.mean(scores.mixture(nats)))
             self._progress.tell(f"{name} {setting}", 1, 1, val_loss=nll)

@@ -71,7 +71,7 @@ class SampleWatch:
         self._first: Array | None = None
         self._lowest: Array | None = None
         self._last: Array | None = None
-        self._first_prior: Any = 0.0  # nats, (chains,)
+        self._first_prior: Any = None  # nats, (chains,)
         self._has_fled: Any = False  # of each chain, and it has not come back
         self._constant: float | None = None  # the loss of a constant prediction
         self._looks_at_data = False
@@ -84,9 +84,9 @@ class SampleWatch:
         self._rates: list[float] = []  # of the first step, and of the samples
 
     def open(self, model: keras.Model, sampler: Sampler) -> None:
-        """Look at the weights before the first step of a `fit`."""
-        if self._first is None:
-            weights = model.trainable_variables
+        """Look at the weights before the first step of a `fit`, if there are any."""
+        weights = model.trainable_variables
+        if self._first is None and weights:
             self._first_prior = _prior_energies(sampler, weights)
 
     def begin(
@@ -95,6 +95,8 @@ class SampleWatch:
         """Look at the first mini-batch of a `fit`, and of the chain if `is_new`."""
         self._looks_at_data, self._is_unburnt = True, is_unburnt
         self._rates = [rate_of(sampler)]
+        if self._first_prior is None:  # TensorFlow builds a model in its first step
+            self._first_prior = _prior_energies(sampler)
         if is_new or self._first is None:
             self._first, self._lowest = _mean_losses(model, sampler), None
             self._has_fled = False

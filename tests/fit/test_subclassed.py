@@ -140,3 +140,10 @@ def test_a_call_is_given_training_if_it_takes_it():
         assert np.any(runs[0] != runs[1]) == takes
         expected = model.predict(x, verbose=0)
         np.testing.assert_allclose(runs[1], expected, atol=1e-6)
+
+
+def test_a_prior_of_a_model_that_the_first_step_builds():
+    optimizer = mh.SGLD(0.01, prior=mh.priors.Gaussian(1.0), seed=0)
+    posterior = mh.PosteriorSamples(burn_in=2)
+    fit(compiled(optimizer, Own()), callbacks=[posterior])
+    assert len(posterior) > 0
