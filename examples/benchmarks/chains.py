@@ -30,7 +30,6 @@ from keras import ops
 
 import keras_mhmcmc as mh
 from keras_mhmcmc.samplers.parts import contour
-from keras_mhmcmc.sampling import draws
 
 STEP = 0.05
 PARTITIONS, GAP, LOWEST, ZETA, STEP_SIZE = 50, 0.25, 0.5, 0.75, 1e-3
@@ -134,7 +133,8 @@ def report_of(name, kept):
     energy = kept[-1].T
     yield np.sum(~np.isfinite(energy), axis=1)
     if name == "csgld":
-        yield draws.normalized_weights(kept[1].T, energy.shape)
+        weights = np.exp(kept[1].T.astype("float64") - kept[1].max())
+        yield weights / weights.mean()
         yield contour.visits_of(energy, kernel_of(name).contour)
 
 

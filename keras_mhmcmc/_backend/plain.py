@@ -17,6 +17,14 @@ SEED_DTYPE = "int64"
 LOOP_ABOVE = 100_000
 
 
+def count_loop_cores(fuse):
+    """Return over how many cores the chains of a loop are spread: XLA uses one a loop.
+
+    `fuse` is the result of `compiles`.
+    """
+    return 1
+
+
 # Variables and steps.
 
 

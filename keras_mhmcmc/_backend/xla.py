@@ -1,4 +1,4 @@
-"""What JAX and TensorFlow share: the plan of the noise, and a sum of rows.
+"""What JAX and TensorFlow share: the plan of the noise, cores, and a sum of rows.
 
 The noise of all small tensors is drawn at once, with three or four times their memory.
 A large tensor needs none: each normal is a function of its place in the tensor, which
@@ -6,6 +6,7 @@ XLA computes where it adds the noise.
 """
 
 import math
+import os
 
 import keras
 from keras import ops
@@ -28,6 +29,14 @@ class NoiseStream:
     def draw(self, tensors, uniforms):
         """Return normals shaped like `tensors`, and uniforms (uniforms,)."""
         return self._draw_from(counted(self._state), tensors, uniforms)
+
+
+def count_cores():
+    """Return the number of processor cores that this program may use."""
+    try:
+        return len(os.sched_getaffinity(0))
+    except AttributeError:  # not on Linux
+        return os.cpu_count() or 1
 
 
 def counted(variable):

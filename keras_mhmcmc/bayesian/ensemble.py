@@ -275,17 +275,16 @@ class BayesianEnsemble(WithEnsemble):
         compiled, optimizer = self._untracked.compiled, self._untracked.optimizer
         run = Fit(self.model, compiled, optimizer, plan, seed, progress, refit)
         run.divide(x, y, sample_weight, class_weight, validation_split, validation_data)
-        run.keep_in(
-            directory,
-            {
+        if directory is not None:
+            arguments = {
                 "model": json.dumps(self.get_config() | {"averaged": None}),
                 "compile": json.dumps(self.get_compile_config()),
                 "epochs": repr(epochs),
                 "batch_size": repr(batch_size),
                 "sampling": repr(sampling),
                 "refit": repr(refit),
-            },
-        )
+            }
+            run.keep_in(directory, arguments)
         progress.begin()
         choice = Choice(self.sampler, self.temperature, self.prior, self.max_samples)
         phase = run.phase(choice)

@@ -18,7 +18,7 @@ from keras_mhmcmc._warn import quiet
 from keras_mhmcmc._warn import warn
 from keras_mhmcmc.bayesian import scores
 from keras_mhmcmc.bayesian.chains import COMPILED
-from keras_mhmcmc.bayesian.chains import WARM_UP
+from keras_mhmcmc.bayesian.chains import PILOT
 from keras_mhmcmc.bayesian.chains import AllData
 from keras_mhmcmc.bayesian.chains import MiniBatches
 from keras_mhmcmc.bayesian.chains import Samples
@@ -54,7 +54,6 @@ _MOST_EPOCHS, _EPOCHS_OF_CLASSES = 100, 30
 # Held-out labels. Digits, network 64: 144 of them chose a decay of .004, and its four
 # members have .083 test nats; those of .1 have .059.
 _HELD_OUT = 1000
-_PILOT = 0.25  # steps of a trial, as a part of those of the last chains
 _TERMS_OF = 256  # examples that tell how many terms one has
 _KEPT_OF_A_PILOT = 200  # samples of all chains
 
@@ -141,7 +140,7 @@ class Fit:
             )
         self._plan.size = int(self._is_training.sum())
 
-    def keep_in(self, directory: str | None, arguments: dict[str, Any]) -> None:
+    def keep_in(self, directory: str, arguments: dict[str, Any]) -> None:
         """Keep what is finished in a folder, and take from there what is."""
         data = (self._data, self._is_training, self._held_out.x, self._held_out.y)
         arrays = [array for array in tree.flatten(data) if array is not None]
@@ -329,11 +328,12 @@ class Fit:
                 "The chains sample the network as it predicts, without dropout."
             )
         steps = steps_of(phase, model, size, members.steps or self._most(), sampling)
+        share = PILOT
         if isinstance(phase, AllData):
-            phase.warm_up = min(steps, WARM_UP)
+            share = phase.plan(steps)
         kept = choice.kept(model, count)
         few = min(kept, max(1, _KEPT_OF_A_PILOT // count))
-        pilot = min(steps, max(2 * few, int(_PILOT * steps)))
+        pilot = min(steps, max(2 * few, int(share * steps)))
         tried: dict[Setting, Array | None] = {}
 
         def score(setting: Setting) -> float:

@@ -93,6 +93,7 @@ class Traits(NamedTuple):
     is_flat: bool = False
     learns_noise: bool = False  # of a regression, from squared errors alone
     draws_afresh: bool = False  # whether positions differ at a rate of 0 as well
+    couples_chains: bool = False  # whether chains learn from each other
     adapts_target: bool = False  # whether a step learns what changes the target
     warns_of_rejections: bool = False  # whether the summary does
     # Examples of a step up to which XLA makes it faster on TensorFlow: a step of 400

@@ -195,6 +195,7 @@ class csgld(protocol.OnDiffusion):
         traits = self.base.traits._replace(
             uses_energy=True,
             has_weights=True,
+            couples_chains=self.shared_density,
             counts=_COUNTS if self.counts_visits else (),
         )
         if self.pilot is None:

@@ -19,6 +19,7 @@ _MANY = 100  # steps after which a chain that accepted none stands still
 # 2.9%, at eight times by 22%. In five dimensions it is wrong by 0.3% at eight times.
 COARSEST = 0.125
 _FEWEST_DRAWS = 10  # fewer show no deviation
+_LOOKED_AT = 1000, 100  # chains, and draws of each, whose deviation is looked at
 _SPACINGS = 4.0  # of float32 in a deviation: fewer are too coarse
 _LARGE = 1e-3  # a spacing at which a chain may stand still by rounding
 _FAR = 10.0  # times the usual height above the mode: no chain of a posterior is there
@@ -137,6 +138,11 @@ def warn_of_nonfinite_data(counts: Mapping[str, Array], target: LogDensity) -> N
 
 def warn_of_rounding(position: Any) -> None:
     for name, array in named_leaves(position).items():
+        few = [
+            max(1, n // most)
+            for n, most in zip(array.shape[:2], _LOOKED_AT, strict=True)
+        ]
+        array = array[:: few[0], :: few[1]]
         numbers = np.asarray(array, "float64").reshape(-1, *array.shape[2:])
         if len(numbers) < _FEWEST_DRAWS or not np.isfinite(numbers).all():
             continue

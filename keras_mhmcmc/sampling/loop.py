@@ -20,7 +20,9 @@ from keras_mhmcmc import _validate
 from keras_mhmcmc._types import Array
 from keras_mhmcmc._types import Tensor
 from keras_mhmcmc._warn import warn
+from keras_mhmcmc.samplers import base
 from keras_mhmcmc.samplers.base import Kernel
+from keras_mhmcmc.samplers.base import Slot
 from keras_mhmcmc.samplers.base import Traits
 from keras_mhmcmc.samplers.base import at_step
 from keras_mhmcmc.samplers.base import map_leaves
@@ -28,6 +30,7 @@ from keras_mhmcmc.samplers.base import map_positions
 from keras_mhmcmc.samplers.parts import tensors
 from keras_mhmcmc.sampling import faults
 from keras_mhmcmc.sampling import starts
+from keras_mhmcmc.sampling import threads
 from keras_mhmcmc.sampling.control_variates import ControlVariates
 from keras_mhmcmc.sampling.draws import ChainState
 from keras_mhmcmc.sampling.draws import Draws
@@ -182,15 +185,11 @@ class Program:
         if self._is_flat:
             state = map_positions(lambda position: [tensors.flat(position)], state)
 
-        def shapes(state: Any, constants: list[Tensor]) -> tuple[list[Tensor], Any]:
-            noise = self.noise(start.seed, start.number)
-            return self.step(state, constants, noise, start.number)[1:]
-
         chains = max(self.num_chains, self._recorded)
         capacity = _BUFFER_BYTES // (4 * chains * (self.dimension + 2))
         capacity = int(np.clip(capacity, 1, _BUFFER_DRAWS))
         fuse = _backend.compiles(jit_compile, self._fuses)
-        compiled = compile_chains(self.step, self.noise, shapes, capacity, fuse)
+        compiled = self._compiled(compile_chains, capacity, fuse)
         sizes = plan.num_draws, self._recorded
         records = [np.empty((*sizes, *row), "float32") for row in self._rows]
         result = copy.copy(self)
@@ -212,7 +211,7 @@ class Program:
                 sums = [np.asarray(ops.convert_to_numpy(x), "float64") for x in sums]
                 counts = dict(zip(names, sums, strict=True))
                 for array, record in zip(records, found, strict=True) if draws else ():
-                    array[kept : kept + draws] = ops.convert_to_numpy(record)[:draws]
+                    array[kept : kept + draws] = np.asarray(record)[:draws]
                 # The piece counts from here on: an interruption before discards it.
                 state, done, kept = new_state, done + steps, kept + draws
                 if self._traits.draws_data:  # the others learn their settings
@@ -245,6 +244,36 @@ class Program:
         result.state, result.steps = state, start.number + done
         result.saved = start.left(state, result.steps, name)
         return result
+
+    def _compiled(
+        self, compile_chains: Callable[..., Any], capacity: int, fuse: bool
+    ) -> Callable[..., Any]:
+        """Return the compiled loop, which may run groups of chains in threads."""
+        traits, target = self._traits, self.target
+        groups, part, noise = 1, self, self.noise
+        seed: Any = self.start.seed
+        draws_within = traits.draws_data and not traits.draws_once
+        coupled = draws_within or traits.couples_chains or self._levels
+        if target.has_data and not coupled:
+            cores = _backend.count_loop_cores(fuse)
+            groups = threads.count_groups(self.num_chains, target.batch_size, cores)
+        if groups > 1:
+            part = copy.copy(self)
+            part.num_chains = part._recorded = count = self.num_chains // groups
+            part.shapes = [(count, *row) for row in self.start.rows]
+            noise = functools.partial(threads.noise_of_group, self.noise, count)
+            seed = seed, 0
+
+        def shapes(state: Any, constants: list[Tensor]) -> tuple[list[Tensor], Any]:
+            number = self.start.number
+            return part.step(state, constants, noise(seed, number), number)[1:]
+
+        loop = compile_chains(part.step, noise, shapes, capacity, fuse)
+        if groups == 1:
+            return loop
+        leaves = base.leaves(self.kernel.init(self.start.position))
+        is_shared = [isinstance(leaf, Slot) and leaf.is_shared for leaf in leaves]
+        return threads.Threads(loop, groups, is_shared)
 
     def noise(self, seed: Tensor, number: Tensor) -> tuple[Any, Any]:
         """Return normals, and uniforms (uniforms, K): the kernel's, the batch's."""

@@ -43,7 +43,8 @@ def sample(
 
     The chains sample exp(-U/T), as the kernel's documentation says. The energy U in
     nats is -log density, or -(sum of log-likelihoods + log prior) over all of the data.
-    All chains run as one vectorised program, and each draws its own mini-batches. A
+    All chains run as one vectorised program, and each draws its own mini-batches. With
+    `data`, JAX and XLA on TensorFlow spread the chains over the cores of a processor. A
     draw is a position that a step has evaluated, with its energy, the first at `init`.
 
     Args:

@@ -64,7 +64,7 @@ def test_chains_that_cannot_be_compiled_run_slower_and_say_so(monkeypatch):
         return sample(*arguments, **options)
 
     monkeypatch.setattr(chains, "sample", without_compiler)
-    monkeypatch.setattr(chains, "COMPILED", 100)
+    monkeypatch.setattr(chains, "COMPILED", 50)
     monkeypatch.setattr(chains._backend, "can_compile", lambda: True)
     with pytest.warns(UserWarning, match="mend this: RuntimeError: no compiler"):
         fitted(epochs=3, sampling=20.0)

@@ -12,9 +12,11 @@ import numpy as np
 from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec
 
+from keras_mhmcmc._backend.jax.core import accelerated
 from keras_mhmcmc._backend.jax.core import cond
 from keras_mhmcmc._backend.jax.random import draw_from
 from keras_mhmcmc._backend.keras_internals import TrainerHooks
+from keras_mhmcmc._backend.xla import count_cores
 from keras_mhmcmc._backend.xla import counted
 
 __all__ = [
@@ -25,6 +27,7 @@ __all__ = [
     "chain_outputs",
     "compile_chains",
     "compiles",
+    "count_loop_cores",
     "gather",
     "loop_while",
     "map_chains",
@@ -223,6 +226,10 @@ def compiles(jit_compile, is_faster):
             "compiles. Received: jit_compile=False"
         )
     return True
+
+
+def count_loop_cores(fuse):
+    return 1 if accelerated() else count_cores()
 
 
 def compile_chains(step, noise, records, capacity, fuse=True):

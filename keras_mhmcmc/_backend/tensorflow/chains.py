@@ -5,7 +5,9 @@ import tensorflow as tf
 from keras_mhmcmc._backend.keras_internals import TrainerHooks
 from keras_mhmcmc._backend.keras_internals import writable_optimizer
 from keras_mhmcmc._backend.tensorflow.core import _examples_of
+from keras_mhmcmc._backend.tensorflow.core import accelerated
 from keras_mhmcmc._backend.tensorflow.random import draw_from
+from keras_mhmcmc._backend.xla import count_cores
 from keras_mhmcmc._backend.xla import counted
 
 __all__ = [
@@ -16,6 +18,7 @@ __all__ = [
     "chain_outputs",
     "compile_chains",
     "compiles",
+    "count_loop_cores",
     "gather",
     "loop_while",
     "map_chains",
@@ -166,6 +169,10 @@ def can_compile():
     return True
 
 
+def count_loop_cores(fuse):
+    return 1 if accelerated() or not fuse else count_cores()
+
+
 def compile_chains(step, noise, records, capacity, fuse=True):
     shapes = []
 
@@ -204,6 +211,7 @@ def compile_chains(step, noise, records, capacity, fuse=True):
             traced = graph.get_concrete_function(state, constants)
             shapes.extend(traced.structured_outputs)
         integers = [tf.constant(integer, tf.int32) for integer in integers]
-        return run(state, constants, tf.constant(seed, tf.int64), *integers)
+        seed = tf.nest.map_structure(lambda x: tf.constant(x, tf.int64), seed)
+        return run(state, constants, seed, *integers)
 
     return call

@@ -178,7 +178,7 @@ def compile_chains(step, noise, records, capacity, fuse=False):
             counts = new if counts is None else list(map(torch.add, counts, new))
             if number >= first and (number - first) % every == 0:
                 kept.append(record)
-        buffers = [torch.stack(values) for values in zip(*kept, strict=True)]
+        buffers = [torch.stack(values).cpu() for values in zip(*kept, strict=True)]
         return compiled.packed(state) if one is compiled else state, buffers, counts
 
     return run
