@@ -18,9 +18,10 @@ LOOP_ABOVE = 100_000
 
 
 def count_loop_cores(fuse):
-    """Return over how many cores the chains of a loop are spread: XLA uses one a loop.
+    """Return over how many cores `mh.sample` spreads its chains.
 
-    `fuse` is the result of `compiles`.
+    XLA runs a loop on one core. PyTorch spreads its operations itself. `fuse` is the
+    result of `compiles`.
     """
     return 1
 

@@ -5,6 +5,7 @@ A large tensor needs none: each normal is a function of its place in the tensor,
 XLA computes where it adds the noise.
 """
 
+import functools
 import math
 import os
 
@@ -31,6 +32,7 @@ class NoiseStream:
         return self._draw_from(counted(self._state), tensors, uniforms)
 
 
+@functools.cache  # compiled loops are made for this number
 def count_cores():
     """Return the number of processor cores that this program may use."""
     try:

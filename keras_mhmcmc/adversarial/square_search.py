@@ -1,20 +1,14 @@
 """Adversarial examples by random search, without gradients: the Square attack.
 
-In the L-infinity ball (algorithms 1 and 2 of the paper) the attack starts from vertical
-stripes of +- epsilon. Each query sets a random square of the image to x + epsilon or
-x - epsilon in each channel, and keeps the change if it raises the margin of another
-class over the label. The squares become smaller and smaller.
-
-In the L2 ball (equation (2) and algorithm 3) a query empties two windows of the change
-of an image, and gives their length, and what is left of epsilon, to the first window.
-There it adds a pattern of two bumps, one up and one down, to the direction that the
-change had.
+The attack starts from vertical stripes of +- epsilon (algorithms 1 and 2 of the paper).
+Each query sets a random square of the image to x + epsilon or x - epsilon in each
+channel, and keeps the change if it raises the margin of another class over the label.
+The squares become smaller and smaller.
 """
 
 from collections.abc import Callable
 from collections.abc import Sequence
 from typing import Any
-from typing import NamedTuple
 
 import keras
 import numpy as np
@@ -28,15 +22,12 @@ from keras_mhmcmc._types import Tensor
 from keras_mhmcmc._warn import warn
 from keras_mhmcmc.adversarial import objective
 from keras_mhmcmc.evaluation import checks
-from keras_mhmcmc.evaluation.checks import SMALLEST
 from keras_mhmcmc.evaluation.classifier import Classifier
 
 SHARE = _validate.Interval(0.0, 1.0, low_open=True, high_open=False)
 # After these of 10,000 queries, the share of the image that a square covers is halved.
 HALVINGS = (10, 50, 200, 500, 1000, 2000, 4000, 6000, 8000)
 LOOK_EVERY = 100  # queries between two looks whether all examples fool the model
-TILES = 5  # of the first change in the L2 ball, along each side of 15 pixels or more
-SMALLEST_WINDOW = 3  # in the L2 ball
 Image = tuple[int, int, int]  # height, width, channels
 
 
@@ -47,7 +38,6 @@ def square(
     *,
     y: npt.ArrayLike | None = None,
     queries: int = 5000,
-    norm: objective.Norm = "linf",
     initial_share: float = 0.8,
     seed: int = 0,
     member: int | None = None,
@@ -68,11 +58,11 @@ def square(
     Args:
         model: as in `fgsm`.
         x: as in `fgsm`.
-        epsilon: as in `pgd`.
+        epsilon: largest change of a number of an input, in units of `x`, at least 0.
+            For the L2 ball take `apgd`, or ART's `HopSkipJump` with `art_classifier`.
         y: as in `fgsm`.
         queries: number of predictions for each example after that of the clean input,
             at least 1. Defaults to 5000.
-        norm: as in `pgd`.
         initial_share: share of the image that the first squares cover, in (0, 1].
             Defaults to 0.8.
         seed: as in `pgd`. Each example has random numbers of its own, whatever
@@ -94,11 +84,10 @@ def square(
     array([[0.5 , 0.75]], dtype=float32)
 
     Reference: Andriushchenko, Croce, Flammarion and Hein (2020), "Square Attack: a
-    query-efficient black-box adversarial attack via random search", algorithms 1 to 3.
+    query-efficient black-box adversarial attack via random search", algorithms 1 and 2.
     The default share and number of queries are those of AutoAttack.
     """
     queries = _validate.integer("queries", queries, 1)
-    norm = _validate.choice("norm", norm, objective.NORMS)
     initial_share = _validate.number("initial_share", initial_share, SHARE)
     seed = _validate.seed(seed)
     given = objective.given(model, x, epsilon, y, member, from_logits, clip, batch_size)
@@ -120,10 +109,10 @@ def square(
     images = np.moveaxis(x, 1, 3) if is_first else x
     shape, image = images.shape[1:], image_shape(images.shape[1:])
     numbers = np.array([epsilon, *given.ends], "float32")
-    step = classifier.compiled(_step, given.member is not None, shape, is_first, norm)
+    step = classifier.compiled(_step, given.member is not None, shape, is_first)
 
     def attack(x: Tensor, labels: Tensor, rows: Tensor, values: Any) -> Tensor:
-        start, draws = _draws(seed, ops.convert_to_numpy(rows), queries, image, norm)
+        start, draws = _draws(seed, ops.convert_to_numpy(rows), queries, image)
         index = objective.index(given.member)
         fixed = x, labels, index, ops.convert_to_tensor(numbers), values
         lowest, none = ops.full(labels.shape, -np.inf), ops.zeros(labels.shape, "int32")
@@ -134,11 +123,11 @@ def square(
                 break
             if query < 1:
                 places = np.full((len(start), *image[:2]), query == 0, "float32")
-                move = Move(start * float(query == 0), places, places)
+                move = start * float(query == 0), places
             else:
-                size = window(share(query, queries, initial_share), image, norm)
-                move = move_of(draws[:, query - 1], size, image, norm)
-            best = step(best, Move(*map(ops.convert_to_tensor, move)), *fixed)
+                size = window(share(query, queries, initial_share), image)
+                move = move_of(draws[:, query - 1], size, image)
+            best = step(best, *map(ops.convert_to_tensor, move), *fixed)
         return best[0]
 
     rows = np.arange(len(x), dtype="int32")
@@ -160,34 +149,24 @@ def share(query: int, queries: int, initial: float) -> float:
     return initial / 2.0 ** sum(passed > halving for halving in HALVINGS)
 
 
-def window(covered: float, image: Image, norm: objective.Norm) -> tuple[int, int]:
+def window(covered: float, image: Image) -> tuple[int, int]:
     """Return the height and width of a square that covers a share of the image."""
-    # In the L2 ball the side is at least 3 and odd, if the image has as much.
     height, width, _ = image
     if height == 1:
-        least, largest = (1, max(width - 1, 1)) if norm == "linf" else (3, width)
-        return 1, min(max(round(covered * width), least), largest)
+        return 1, min(max(round(covered * width), 1), max(width - 1, 1))
     side, largest = round((covered * height * width) ** 0.5), min(height, width)
-    if norm == "linf":
-        side = min(max(side, 1), max(largest - 1, 1))
-    else:
-        side = max(side, SMALLEST_WINDOW)
-        side = min(side + 1 - side % 2, largest - 1 + largest % 2 or 1)
+    side = min(max(side, 1), max(largest - 1, 1))
     return side, side
 
 
-def _draws(
-    seed: int, rows: Array, queries: int, image: Image, norm: objective.Norm
-) -> tuple[Array, Array]:
-    """Return first changes (n, ...), and the numbers (n, queries, k) of `move_of`."""
-    firsts, places = [], 5 if norm == "l2" else 2
-    draws = np.empty((len(rows), queries, places + image[2]), "float32")
+def _draws(seed: int, rows: Array, queries: int, image: Image) -> tuple[Array, Array]:
+    """Return first changes (n, 1, W, C), and numbers (n, queries, k) for `move_of`."""
+    firsts = []
+    draws = np.empty((len(rows), queries, 2 + image[2]), "float32")
     for index, row in enumerate(rows):
         rng = np.random.default_rng([seed, int(row)])
-        if norm == "l2":
-            firsts.append(first_change(rng, image))
-        else:  # a sign for each column and channel
-            firsts.append(rng.choice([-1.0, 1.0], size=image[1:])[None])
+        # A sign for each column and channel.
+        firsts.append(rng.choice([-1.0, 1.0], size=image[1:])[None])
         draws[index] = rng.random(draws.shape[1:], "float32")
     return np.stack(firsts).astype("float32"), draws
 
@@ -196,27 +175,19 @@ def _draws(
 State = tuple[Tensor, Tensor, Tensor]
 
 
-class Move(NamedTuple):
-    """A query of each example: where, and what is put or added there."""
-
-    pattern: Array  # (n, H or 1, W, C): in the first window
-    first: Array  # (n, H, W): 1 in the first window, else 0
-    either: Array  # (n, H, W): 1 in one of both windows, else 0
-
-
 def _step(
     classifier: Classifier,
     by_member: bool,
     shape: tuple[int, ...],
     is_first: bool,
-    norm: objective.Norm,
 ) -> Callable[..., State]:
-    """Return the function that changes windows of each image, and asks the model."""
+    """Return the function that changes a square of each image, and asks the model."""
     evaluate = objective.evaluation(classifier, by_member, "margin")
 
     def step(
         best: State,
-        move: Move,
+        signs: Tensor,  # (n, 1, 1 or W, C)
+        inside: Tensor,  # (n, H, W): 1 in the square, else 0
         clean: Tensor,  # (n, H, W, C)
         labels: Tensor,
         member: Tensor,
@@ -225,12 +196,8 @@ def _step(
     ) -> State:
         epsilon, low, high = (numbers[i] for i in range(3))
         current, best_score, best_fooled = best
-        if norm == "linf":
-            moved = ops.clip(clean + epsilon * move.pattern, low, high)
-            moved = ops.where(move.first[..., None] > 0.0, moved, current)
-        else:
-            change = changed(current - clean, move, epsilon)
-            moved = ops.clip(clean + change, low, high)
+        moved = ops.clip(clean + epsilon * signs, low, high)
+        moved = ops.where(inside[..., None] > 0.0, moved, current)
         inputs = ops.reshape(moved, (-1, *shape))
         inputs = ops.transpose(inputs, (0, 3, 1, 2)) if is_first else inputs
         _, score, fooled = evaluate(inputs, labels, member, values)
@@ -246,83 +213,16 @@ def _step(
     return step
 
 
-def move_of(
-    numbers: Array, size: tuple[int, int], image: Image, norm: objective.Norm
-) -> Move:
-    """Return the query that uniform numbers (n, k) stand for.
+def move_of(numbers: Array, size: tuple[int, int], image: Image) -> tuple[Array, Array]:
+    """Return the signs and the square that uniform numbers (n, k) stand for.
 
-    They are the place of a window, or in the L2 ball those of two and an orientation,
-    and a sign for each channel.
+    They are the place of a square, and a sign for each channel.
     """
-    places = numbers[:, : 4 if norm == "l2" else 2]
-    count = places.shape[1] // 2
-    free = np.array(image[:2] * count) - np.array(size * count) + 1
-    corners = (places * free).astype("int32")
-    row = np.arange(image[0]) - corners[:, 0::2, None]  # (n, windows, H): from its top
-    column = np.arange(image[1]) - corners[:, 1::2, None]
-    inside = ((row >= 0) & (row < size[0]))[..., None]
-    inside = inside & ((column >= 0) & (column < size[1]))[:, :, None]
-    first, either = inside[:, 0].astype("float32"), inside.any(axis=1).astype("float32")
-    is_up = numbers[:, -image[2] :] >= 0.5
-    signs = np.where(is_up, 1.0, -1.0).astype("float32")[:, None, None]
-    if norm == "linf":
-        shape = len(signs), 1, *image[1:]
-        return Move(np.broadcast_to(signs, shape), first, either)
-    base = bumps(*size)
-    turned = base.T if size[0] == size[1] else base
-    of_row = np.clip(row[:, 0], 0, size[0] - 1)[:, :, None]
-    of_column = np.clip(column[:, 0], 0, size[1] - 1)[:, None]
-    is_turned = (numbers[:, 4] < 0.5)[:, None, None]
-    pattern = np.where(is_turned, turned[of_row, of_column], base[of_row, of_column])
-    pattern = (pattern * inside[:, 0])[..., None] * signs
-    return Move(pattern.astype("float32"), first, either)
-
-
-def changed(change: Tensor, move: Move, epsilon: Tensor) -> Tensor:
-    """Return the changes (n, H, W, C) after a query: algorithm 3, lines 4 to 9."""
-    first, either = move.first[..., None], move.either[..., None]
-    squares = ops.square(change)
-    axes, channels = (2, 1), change.shape[-1]
-    total = ops.sum(squares, axis=(3, 2, 1), keepdims=True)
-    unused = ops.maximum(ops.square(epsilon) - total, 0.0)
-    length = ops.sqrt(ops.sum(squares * first, axis=axes, keepdims=True))
-    added = move.pattern + change * first / ops.maximum(length, SMALLEST)
-    available = ops.sum(squares * either, axis=axes, keepdims=True) + unused / channels
-    added_length = ops.sqrt(ops.sum(ops.square(added), axis=axes, keepdims=True))
-    added = added / ops.maximum(added_length, SMALLEST) * ops.sqrt(available)
-    return change * (1.0 - either) + added
-
-
-def first_change(rng: np.random.Generator, image: Image) -> Array:
-    """Return a grid of bumps of random signs and directions, of length 1, (H, W, C)."""
-    change = np.zeros(image)
-    counts = [max(min(TILES, length // SMALLEST_WINDOW), 1) for length in image[:2]]
-    height, width = image[0] // counts[0], image[1] // counts[1]
-    above, before = image[0] % counts[0] // 2, image[1] % counts[1] // 2
-    for top in range(above, above + counts[0] * height, height):
-        for left in range(before, before + counts[1] * width, width):
-            tile = bumps(height, width)
-            if rng.random() < 0.5 and height == width:
-                tile = tile.T
-            signs = rng.choice([-1.0, 1.0], image[2])
-            change[top : top + height, left : left + width] = tile[..., None] * signs
-    return change / np.linalg.norm(change)
-
-
-def bumps(height: int, width: int) -> Array:
-    """Return two bumps, up and down, of length 1: equation (2)."""
-    if height == 1:  # the left half and the right one, not the upper and the lower
-        return bumps(width, 1).T if width > 1 else np.ones((1, 1))
-    half = height // 2
-    pattern = np.concatenate([_bump(half, width), -_bump(height - half, width)])
-    return pattern / np.linalg.norm(pattern)
-
-
-def _bump(height: int, width: int) -> Array:
-    """Return sum_{c=d}^{n} 1 / (c + 1)^2 at the distance d of the centre, length 1."""
-    rows = np.abs(np.arange(height) - height // 2)[:, None]
-    columns = np.abs(np.arange(width) - width // 2)
-    terms = 1.0 / np.arange(1, max(height, width) // 2 + 2) ** 2
-    tails = np.cumsum(terms[::-1])[::-1]
-    values = tails[np.maximum(rows, columns)]
-    return np.asarray(values / np.linalg.norm(values))
+    free = np.array(image[:2]) - np.array(size) + 1
+    corners = (numbers[:, :2] * free).astype("int32")
+    row = np.arange(image[0]) - corners[:, :1]  # (n, H): from its top
+    column = np.arange(image[1]) - corners[:, 1:2]
+    inside = ((row >= 0) & (row < size[0]))[:, :, None]
+    inside = inside & ((column >= 0) & (column < size[1]))[:, None]
+    signs = np.where(numbers[:, 2:] >= 0.5, 1.0, -1.0).astype("float32")
+    return signs[:, None, None], inside.astype("float32")

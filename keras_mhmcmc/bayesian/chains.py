@@ -34,9 +34,8 @@ from keras_mhmcmc.sampling.run import sample
 tree = keras.tree
 
 WARM_UP = 5000  # steps
-PILOT = (
-    0.25  # steps of a trial after its warm-up, as a part of those of the last chains
-)
+# Steps of a trial after its warm-up, as a part of those of the last chains.
+PILOT = 0.25
 ENERGY_ERROR = 0.1  # per dimension, as in Sommer and others (2025)
 _RATES = (0.3, 1.0, 3.0, 10.0)  # on mini-batches, times the usual one
 # Steps from which on to compile pays. On PyTorch 4,000 steps of eight chains with 277
@@ -106,21 +105,24 @@ class AllData:
         self._own = [places[id(v)] for v in model.trainable_variables]
         self._others = sorted(set(places.values()) - set(self._own))
         self._log_likelihoods: dict[bytes, Callable[..., Tensor]] = {}
+        self._is_short = False
         self.plan(WARM_UP)
 
     def plan(self, steps: int) -> float:
-        """Set the warm-up of chains of so many steps, and return the part of a trial.
+        """Set the warm-up for so many steps after it. Return how long a trial is.
 
-        Trials have the same warm-up: one compiled program serves all.
-
-        With fewer steps than a warm-up needs, chains do not arrive in it, and it does
-        not see how far each weight goes. Without scales, and from nine tenths of the
-        data, kin8nm, power and naval had .007, .011 and .17 test nats less, and Yacht,
-        whose warm-up is long, .21 more (3 splits, 1, 1 and 3). So there the last chains
-        go on where those of the trial ended. kin8nm with a warm-up of all steps and a
-        trial of a quarter had -1.334 test nats in 14,270 steps, and -1.337 with halves
-        in 10,976 (3 splits).
+        A trial is a part of these steps, and has the same warm-up: so one compiled
+        program serves all. With fewer steps than a warm-up needs, chains do not arrive
+        in it, and it does not see how far each weight goes. Without scales, and from
+        nine tenths of the data, kin8nm, power and naval had .007, .011 and .17 test
+        nats less, and Yacht, whose warm-up is long, .21 more (3 splits, 1, 1 and 3).
+        So there the last chains go on where those of the trial ended. On kin8nm a
+        warm-up as long as the steps, with a trial of a quarter, had -1.334 test nats
+        in 14,270 steps. Half of the steps for both had -1.337 in 10,976 (3 splits).
         """
+        if self._kernel is not None:
+            self.warm_up = min(steps, WARM_UP)
+            return PILOT
         self._is_short = steps < WARM_UP
         self.warm_up = max(1, steps // 2) if self._is_short else WARM_UP
         return 0.5 if self._is_short else PILOT
@@ -148,8 +150,7 @@ class AllData:
             values = [starts[place][chain].tobytes() for place in self._others]
             groups.setdefault(b"".join(values), []).append(chain)
         parts: list[Samples] = []
-        goes_on = self._kernel is None and self._is_short
-        ends = [array.copy() for array in starts] if goes_on else None
+        ends = [array.copy() for array in starts] if self._is_short else None
         left_out: dict[int, float] = {}
         returns: dict[int, int] = {}
         for key, group in groups.items():

@@ -103,6 +103,7 @@ class ReplicaExchange(base.Algorithm):
             num_uniforms=traits.num_uniforms + 1,
             counts=(*traits.counts, "swap_accepted", "swap_proposed"),
             fused_examples=0,
+            couples_chains=True,
         )
 
     def bind_weights(self, weights: Sequence[Any], has_chains: bool) -> Self:

@@ -250,8 +250,7 @@ class Program:
     ) -> Callable[..., Any]:
         """Return the compiled loop, which may run groups of chains in threads."""
         traits, target = self._traits, self.target
-        groups, part, noise = 1, self, self.noise
-        seed: Any = self.start.seed
+        step, groups = self.step, 1
         draws_within = traits.draws_data and not traits.draws_once
         coupled = draws_within or traits.couples_chains or self._levels
         if target.has_data and not coupled:
@@ -261,17 +260,20 @@ class Program:
             part = copy.copy(self)
             part.num_chains = part._recorded = count = self.num_chains // groups
             part.shapes = [(count, *row) for row in self.start.rows]
-            noise = functools.partial(threads.noise_of_group, self.noise, count)
-            seed = seed, 0
+            step = threads.step_of_group(part.step, count)
 
         def shapes(state: Any, constants: list[Tensor]) -> tuple[list[Tensor], Any]:
             number = self.start.number
-            return part.step(state, constants, noise(seed, number), number)[1:]
+            noise = self.noise(self.start.seed, number)
+            return step(state, constants, noise, number)[1:]
 
-        loop = compile_chains(part.step, noise, shapes, capacity, fuse)
+        loop = compile_chains(step, self.noise, shapes, capacity, fuse)
         if groups == 1:
             return loop
-        leaves = base.leaves(self.kernel.init(self.start.position))
+        slots = self.kernel.init(self.start.position)
+        if self._is_flat:
+            slots = map_positions(lambda position: position[:1], slots)
+        leaves = base.leaves(slots)
         is_shared = [isinstance(leaf, Slot) and leaf.is_shared for leaf in leaves]
         return threads.Threads(loop, groups, is_shared)
 

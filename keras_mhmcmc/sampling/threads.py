@@ -1,7 +1,7 @@
 """Chains in threads: XLA runs a loop on one core, so each core runs some of the chains.
 
-Each thread draws the noise of all chains and keeps its own, so that a chain is the same
-whatever the number of cores.
+Each thread draws the noise of all chains and keeps its own. So a chain is the same in
+groups of all sizes, up to rounding.
 """
 
 import concurrent.futures
@@ -17,8 +17,9 @@ from keras_mhmcmc._types import Tensor
 
 tree = keras.tree
 
-# Examples of a step of all chains. With fewer, noise and overhead take as long.
+# Examples of a step of all chains. With fewer, threads cost more than they gain.
 _LEAST = 2000
+_MOST = 8  # groups: each draws the noise of all chains
 
 
 def count_groups(num_chains: int, examples: int, cores: int) -> int:
@@ -27,29 +28,30 @@ def count_groups(num_chains: int, examples: int, cores: int) -> int:
     Args:
         num_chains: of the run, K.
         examples: of a step of a chain.
-        cores: that compute.
+        cores: number of cores that this program may use.
     """
     if num_chains * examples < _LEAST:
         return 1
-    return max(n for n in range(1, cores + 1) if num_chains % n == 0)
+    most = min(cores, _MOST)
+    return max(n for n in range(1, most + 1) if num_chains % n == 0)
 
 
-def noise_of_group(
-    noise: Callable[..., Any], count: int, seed: tuple[Any, Tensor], number: Tensor
-) -> tuple[list[Tensor], Any]:
-    """Return normals (count, ...) and uniforms (uniforms, count) of a group.
+def step_of_group(step: Callable[..., Any], count: int) -> Callable[..., Any]:
+    """Return the step of a group, whose last constant is the number of its first chain.
 
     Args:
-        noise: of all chains.
+        step: takes the state of a group, constants, and the noise of the group.
         count: chains of a group.
-        seed: and the first chain of the group.
-        number: of the step.
     """
-    seed, first = seed
-    normals, uniforms = noise(seed, number)
-    normals = [_part(x, first, count, 0) for x in normals]
-    # The uniforms of a kernel without any are an empty list.
-    return normals, tree.map_structure(lambda x: _part(x, first, count, 1), uniforms)
+
+    def run(state: Any, constants: list[Tensor], noise: Any, number: Tensor) -> Any:
+        *others, first = constants
+        normals, uniforms = noise  # of all chains: (K, ...) and (uniforms, K) or []
+        normals = [_part(x, first, count, 0) for x in normals]
+        uniforms = tree.map_structure(lambda x: _part(x, first, count, 1), uniforms)
+        return step(state, others, (normals, uniforms), number)
+
+    return run
 
 
 def _part(x: Tensor, first: Tensor, count: int, axis: int) -> Tensor:
@@ -62,7 +64,7 @@ class Threads:
     """A compiled loop of a group, which runs all groups side by side.
 
     Args:
-        loop: takes `(seed, first chain)` in place of the seed.
+        loop: compiled, with a step of `step_of_group`.
         groups: number of them.
         is_shared: whether all chains have this tensor of the state together, for each.
     """
@@ -82,11 +84,12 @@ class Threads:
             [x] * self._groups if shared else np.split(x, self._groups)
             for x, shared in pairs
         ]
-        firsts = np.arange(self._groups) * (len(leaves[0]) // self._groups)
+        size = len(leaves[0]) // self._groups
+        firsts = [np.asarray(n * size, "int32") for n in range(self._groups)]
 
-        def run(parts: tuple[Array, ...], first: Any) -> list[list[Array]]:
+        def run(parts: tuple[Array, ...], first: Array) -> list[list[Array]]:
             part = tree.pack_sequence_as(state, list(parts))
-            found = self._loop(part, constants, (seed, int(first)), *numbers)
+            found = self._loop(part, [*constants, first], seed, *numbers)
             return [[ops.convert_to_numpy(x) for x in tree.flatten(f)] for f in found]
 
         each = zip(*split, strict=True)

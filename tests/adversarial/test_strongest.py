@@ -133,7 +133,11 @@ class TestCurve:
         [
             ("fgsm", {"steps": 3}, "`steps` must be omitted: .* takes no options"),
             (pgd, {"steps": 3}, "`steps` must be omitted: .* takes no options"),
-            ("square", {"steps": 3}, "attack='square' takes `queries`, `norm`"),
+            (
+                "square",
+                {"steps": 3},
+                "attack='square' takes `queries`, `initial_share`",
+            ),
             ("apgd_margin", {"loss": "margin"}, "`loss` must be omitted: "),
             ("strongest", {"attacks": []}, "`attacks` must be a list or tuple of at"),
         ],

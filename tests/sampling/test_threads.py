@@ -17,7 +17,8 @@ PARTITION = mh.EnergyPartition(900.0, 20.0, 50)
 
 
 def log_likelihood(position, batch):
-    return -0.5 * ops.sum(ops.square(batch - position["mean"]), axis=1)
+    other = ops.sum(ops.square(position.get("other", 0.0)))
+    return -0.5 * ops.sum(ops.square(batch - position["mean"]), axis=1) - other
 
 
 def assert_close(found, expected):
@@ -64,6 +65,8 @@ def test_groups_give_the_chains_of_one_loop(monkeypatch):
 def test_the_first_steps_of_microcanonical_chains_agree(monkeypatch):
     kernel = mh.kernels.mclmc(0.05, warm_up=0)
     options = dict(num_steps=5, burn_in=0, batch_size=None)
+    # Two tensors, which the loop carries as one.
+    options["init"] = {"mean": np.zeros(3), "other": np.zeros((2, 2))}
     one, two = (sampled(kernel, n, monkeypatch, **options)[0] for n in (1, 2))
     assert_close(one.position["mean"], two.position["mean"])
 
@@ -85,15 +88,34 @@ def test_few_examples_stay_in_one_loop():
 
 
 def test_an_interruption_ends_all_groups(monkeypatch):
-    calls, call = [], threads.Threads.__call__
+    calls, first = [], threads.Threads.__init__
 
-    def interrupted(self, *arguments):
-        calls.append(arguments)
-        if len(calls) == 3:
-            raise KeyboardInterrupt
-        return call(self, *arguments)
+    def begun(self, loop, *others):
+        def run(*arguments):
+            calls.append(arguments)
+            if len(calls) == 6:  # a thread of the third piece
+                raise KeyboardInterrupt
+            return loop(*arguments)
 
-    monkeypatch.setattr(threads.Threads, "__call__", interrupted)
+        first(self, run, *others)
+
+    monkeypatch.setattr(threads.Threads, "__init__", begun)
+    kernel = mh.kernels.sghmc(0.01)
     with pytest.warns(UserWarning, match="Interrupted after"):
-        draws, _ = sampled(mh.kernels.sghmc(0.01), 2, monkeypatch, num_steps=10**6)
+        draws, _ = sampled(kernel, 2, monkeypatch, num_steps=10**6)
     assert draws.interrupted and draws.position["mean"].shape[0] == 4
+    assert len(calls) == 6
+
+
+def test_replicas_that_swap_stay_together():
+    found = mh.replica_exchange(
+        mh.kernels.sgld(0.01),
+        {"mean": np.zeros(3)},
+        temperatures=[1.0, 4.0],
+        log_likelihood=log_likelihood,
+        data=DATA,
+        num_chains=4,
+        num_steps=4,
+        progress=False,
+    )
+    assert found.position["mean"].shape == (4, 4, 3)

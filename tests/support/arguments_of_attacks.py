@@ -38,8 +38,7 @@ OF_APGD = ("steps", "norm", "restarts", "random_start", "seed")
 APGD = {name: BY_NAME[name] for name in OF_APGD} | dict(
     loss=choice("cross_entropy", "margin")
 )
-SQUARE = dict(queries=kinds.COUNT, initial_share=kinds.UP_TO_ONE)
-SQUARE |= {name: BY_NAME[name] for name in ("norm", "seed")}
+SQUARE = dict(queries=kinds.COUNT, initial_share=kinds.UP_TO_ONE, seed=BY_NAME["seed"])
 NO_CLIPS = [(1.0, 0.0), (0.0, 0.0), 1.0, "01", [np.nan, 1.0]]
 TRAINING = row(
     lambda: dict(model=network(), epsilon=0.1),

@@ -211,7 +211,6 @@ def compile_chains(step, noise, records, capacity, fuse=True):
             traced = graph.get_concrete_function(state, constants)
             shapes.extend(traced.structured_outputs)
         integers = [tf.constant(integer, tf.int32) for integer in integers]
-        seed = tf.nest.map_structure(lambda x: tf.constant(x, tf.int64), seed)
-        return run(state, constants, seed, *integers)
+        return run(state, constants, tf.constant(seed, tf.int64), *integers)
 
     return call
