@@ -46,18 +46,14 @@ def step_of_group(step: Callable[..., Any], count: int) -> Callable[..., Any]:
 
     def run(state: Any, constants: list[Tensor], noise: Any, number: Tensor) -> Any:
         *others, first = constants
+        # Not a slice: XLA on TensorFlow would compile it for each first chain.
+        rows = first + ops.arange(count, dtype="int32")
         normals, uniforms = noise  # of all chains: (K, ...) and (uniforms, K) or []
-        normals = [_part(x, first, count, 0) for x in normals]
-        uniforms = tree.map_structure(lambda x: _part(x, first, count, 1), uniforms)
+        normals = [ops.take(x, rows, axis=0) for x in normals]
+        uniforms = tree.map_structure(lambda x: ops.take(x, rows, axis=1), uniforms)
         return step(state, others, (normals, uniforms), number)
 
     return run
-
-
-def _part(x: Tensor, first: Tensor, count: int, axis: int) -> Tensor:
-    start, shape = [0] * len(x.shape), list(x.shape)
-    start[axis], shape[axis] = first, count
-    return ops.slice(x, start, shape)
 
 
 class Threads:
