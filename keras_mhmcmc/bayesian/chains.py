@@ -34,6 +34,7 @@ from keras_mhmcmc.sampling.run import sample
 tree = keras.tree
 
 WARM_UP = 5000  # steps
+_LEAST_WARM_UP = 1000
 # Steps of a trial after its warm-up, as a part of those of the last chains.
 PILOT = 0.25
 ENERGY_ERROR = 0.1  # per dimension, as in Sommer and others (2025)
@@ -124,7 +125,9 @@ class AllData:
             self.warm_up = min(steps, WARM_UP)
             return PILOT
         self._is_short = steps < WARM_UP
-        self.warm_up = max(1, steps // 2) if self._is_short else WARM_UP
+        self.warm_up = WARM_UP
+        if self._is_short:  # but no shorter than a step needs to settle
+            self.warm_up = max(steps // 2, min(steps, _LEAST_WARM_UP))
         return 0.5 if self._is_short else PILOT
 
     def run(
