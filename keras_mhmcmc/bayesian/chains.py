@@ -43,6 +43,11 @@ _RATES = (0.3, 1.0, 3.0, 10.0)  # on mini-batches, times the usual one
 # rows went from 71 to 31 seconds, on TensorFlow from 14 to 17; with 7,373 rows a step
 # went from 24 to 7 ms there.
 COMPILED = 1500
+# Activations of one number at a time.
+_OF_NUMBERS = [
+    getattr(keras.activations, name)
+    for name in ("linear", "relu", "elu", "gelu", "silu", "softplus", "sigmoid", "tanh")
+]
 _TOO_LARGE = 10.0  # times what was asked for: such a chain gives no sample
 
 
@@ -248,6 +253,9 @@ class AllData:
     def _make_log_likelihood(self, others: Sequence[Array]) -> Callable[..., Tensor]:
         """Return the function for `mh.sample`."""
         model, likelihood = self._model, self._likelihood
+        predict = functools.partial(model, training=False)
+        if _is_dense(model):
+            predict = functools.partial(_of_columns, model.layers)
         constants = [
             (model.weights[place], value)
             for place, value in zip(self._others, others, strict=True)
@@ -262,12 +270,39 @@ class AllData:
                 pairs.append((variable, values))
                 begin = end
             with keras.StatelessScope(pairs):
-                outputs = model(x, training=False)
+                outputs = predict(x)
             prior = ops.sum(ops.square(position))
             nats = ops.sum(likelihood.nats(y, outputs), axis=1)
             return -each * factors[:, 0] * nats - factors[:, 1] * prior
 
         return log_likelihood
+
+
+def _is_dense(model: keras.Model) -> bool:
+    """Return whether a model is a stack of dense layers, and nothing else."""
+    return type(model) is keras.Sequential and all(
+        type(layer) is keras.layers.Dense
+        and layer.activation in _OF_NUMBERS
+        and layer.use_bias
+        and not layer.lora_enabled
+        and layer.quantization_mode is None
+        and layer.compute_dtype == "float32"
+        and len(layer.input.shape) == 2
+        for layer in model.layers
+    )
+
+
+def _of_columns(layers: Sequence[Any], x: Tensor) -> Tensor:
+    """Return what dense layers predict, by products that have an example a column.
+
+    A CPU takes three quarters of the time for them: with 7,373 rows and 16-16 units
+    eight chains took 5.5 ms a step, and 4.3 so (JAX, two cores).
+    """
+    x = ops.transpose(x)
+    for layer in layers:
+        x = ops.matmul(ops.transpose(layer.kernel), x) + layer.bias[:, None]
+        x = layer.activation(x)
+    return ops.transpose(x)
 
 
 def _compiled(run: Callable[..., Draws]) -> Draws:
@@ -283,30 +318,18 @@ def _compiled(run: Callable[..., Draws]) -> Draws:
 
 
 class MiniBatches:
-    """Chains of a sampler in `fit`, by `mh.ParallelChains`.
-
-    Args:
-        model: compiled.
-        compiled: arguments of `compile` besides the optimizer.
-        data: `(x, y, sample_weight)` arrays.
-        is_training: which of the examples are not held out, (N,).
-        batch_size: examples of a mini-batch.
-        terms: of an example, over which the loss is a mean.
-        sampler: an optimizer that samples, or a class of them, which gets the setting.
-        seed: of the first run.
-        progress: is told of each epoch.
-    """
+    """Chains of a sampler in `fit`, by `mh.ParallelChains`."""
 
     def __init__(
         self,
-        model: keras.Model,
-        compiled: dict[str, Any],
-        data: tuple[Any, Any, Any],
-        is_training: Array,
+        model: keras.Model,  # compiled
+        compiled: dict[str, Any],  # arguments of `compile` besides the optimizer
+        data: tuple[Any, Any, Any],  # x, y, sample_weight
+        is_training: Array,  # which of the examples are not held out, (N,)
         batch_size: int,
-        terms: float,
-        sampler: Sampler | type[Sampler],
-        seed: int,
+        terms: float,  # of an example, over which the loss is a mean
+        sampler: Sampler | type[Sampler],  # a class gets the setting
+        seed: int,  # of the first run
         progress: Progress,
     ) -> None:
         self._model, self._compiled = model, compiled

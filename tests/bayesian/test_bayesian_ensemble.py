@@ -54,6 +54,28 @@ def regression():
     return fitted()
 
 
+def test_dense_layers_have_the_outputs_of_the_model():
+    model = network(outputs=3, inputs=2)
+    x = np.random.default_rng(0).normal(size=(5, 2)).astype("float32")
+    assert chains._is_dense(model)
+    found = chains._of_columns(model.layers, keras.ops.convert_to_tensor(x))
+    found, outputs = (keras.ops.convert_to_numpy(y) for y in (found, model(x)))
+    np.testing.assert_allclose(found, outputs, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    "layer",
+    [
+        keras.layers.Dense(4, "softmax"),  # not of one number at a time
+        keras.layers.Dense(4, use_bias=False),
+        keras.layers.Dense(4, dtype="mixed_bfloat16"),
+        keras.layers.BatchNormalization(),
+    ],
+)
+def test_other_layers_compute_their_outputs_themselves(layer):
+    assert not chains._is_dense(keras.Sequential([keras.Input((2,)), layer]))
+
+
 def test_chains_that_cannot_be_compiled_run_slower_and_say_so(monkeypatch):
     ways, sample = [], chains.sample
 
@@ -338,6 +360,7 @@ def test_longer_training_stands_where_sampling_does_not_pay():
     ("nats", "has_classes", "share"),
     [
         ([0.2, 0.2, 0.2], False, 0.02),
+        ([0.2] * 99, False, 0.01),
         ([0.9, 0.9, 0.9], False, 1.0),
         ([0.1, 0.9, 0.5], False, 0.5),
         ([0.2, 0.2, 0.2], True, 0.02),
@@ -347,7 +370,7 @@ def test_longer_training_stands_where_sampling_does_not_pay():
 def test_the_usual_part_is_averaged_unless_another_is_clearly_better(
     nats, has_classes, share
 ):
-    members, samples = np.full((1, 3), 0.5), np.array([nats])
+    members, samples = np.full((1, len(nats)), 0.5), np.array([nats])
     found, mean = scores.share_of_members(members, samples, has_classes)
     assert found == share
     weighted = share * np.exp(-members[0]) + (1.0 - share) * np.exp(-samples[0])
