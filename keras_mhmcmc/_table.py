@@ -35,7 +35,14 @@ class PrintedTable(abc.ABC):
 
     def to_pandas(self) -> "pandas.DataFrame":
         """Return the rows as a `pandas.DataFrame`. It needs pandas."""
-        return data_frame(self.rows)
+        try:
+            import pandas
+        except ImportError as error:
+            raise ImportError(
+                "`to_pandas` needs pandas, which is not installed: pip install pandas. "
+                "Without pandas, use the attribute `rows`, a list of dicts."
+            ) from error
+        return pandas.DataFrame(self.rows)
 
     @abc.abstractmethod
     def _printed(self) -> Printed:
@@ -130,15 +137,3 @@ def aligned(lines: Sequence[Sequence[str]]) -> str:
 def number(value: float | None) -> str:
     """Return a score as text. A dash stands for None and NaN."""
     return "—" if value is None or value != value else f"{value:.4f}"
-
-
-def data_frame(rows: Sequence[Mapping[str, Any]]) -> "pandas.DataFrame":
-    """Return a list of dicts as a `pandas.DataFrame`, or raise: it is not installed."""
-    try:
-        import pandas
-    except ImportError as error:
-        raise ImportError(
-            "`to_pandas` needs pandas, which is not installed: pip install pandas. "
-            "Without pandas, use the attribute `rows`, a list of dicts."
-        ) from error
-    return pandas.DataFrame(rows)

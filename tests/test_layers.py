@@ -65,10 +65,10 @@ AT_THE_TOP = {"posterior": {"h5py"}, "parallel": {"h5py"}, "sklearn": {"sklearn"
 # Other packages, which a function may import where it needs them.
 INSIDE_FUNCTIONS = {
     "_laws": {"scipy"},
-    "diagnostics": {"arviz"},
+    "diagnostics": {"arviz", "scipy"},
     "_table": {"pandas"},
     "evaluation": {"scipy"},
-    "adversarial": {"art"},
+    "adversarial": {"art", "scipy"},
     "plots": {"arviz", "matplotlib"},
     "datasets": {"PIL", "sklearn", "tensorflow_datasets"},
 }

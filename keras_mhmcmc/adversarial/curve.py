@@ -25,18 +25,13 @@ from keras_mhmcmc import _table
 from keras_mhmcmc import _validate
 from keras_mhmcmc._types import Array
 from keras_mhmcmc._types import DataLike
+from keras_mhmcmc.adversarial import gradient_attacks
+from keras_mhmcmc.adversarial import named_attacks
 from keras_mhmcmc.adversarial import objective
-from keras_mhmcmc.adversarial.gradient_attacks import gradients_of
-from keras_mhmcmc.adversarial.gradient_attacks import signs
 from keras_mhmcmc.adversarial.named_attacks import Attack
-from keras_mhmcmc.adversarial.named_attacks import AttackLike
-from keras_mhmcmc.adversarial.named_attacks import known
-from keras_mhmcmc.adversarial.named_attacks import run
-from keras_mhmcmc.adversarial.named_attacks import strongest_and_each
 from keras_mhmcmc.adversarial.objective import Given
+from keras_mhmcmc.evaluation import checks
 from keras_mhmcmc.evaluation import metrics
-from keras_mhmcmc.evaluation.checks import Limits
-from keras_mhmcmc.evaluation.checks import as_labels
 from keras_mhmcmc.evaluation.classifier import Models
 from keras_mhmcmc.evaluation.classifier import as_classifiers
 from keras_mhmcmc.evaluation.classifier import named
@@ -52,7 +47,7 @@ BYTES = 100.0  # a range that only inputs such as pixels in [0, 255] have
 LARGEST_CHANGE = 1e-3  # of a probability between two calls, by rounding
 REPEATED = 256  # at most so many examples are attacked again, with twice the steps
 CONFIDENCE = _validate.Interval(0.0, 1.0, low_open=True)
-TableAttack = AttackLike | Literal["strongest"]
+TableAttack = named_attacks.AttackLike | Literal["strongest"]
 
 
 def robustness_curve(
@@ -130,7 +125,7 @@ def robustness_curve(
     interval = _validate.NOT_NEGATIVE
     strengths = [_validate.number("epsilons", value, interval) for value in epsilons]
     classifiers = as_classifiers(models, from_logits, batch_size)
-    chosen = known("attack", attack, options, member)
+    chosen = named_attacks.known("attack", attack, options, member)
     _validate.instance("true_label", true_label, bool, "True or False")
     if abstain_below is not None:
         abstain_below = _validate.number("abstain_below", abstain_below, CONFIDENCE)
@@ -232,7 +227,7 @@ def transfer(
     """
     epsilon = _validate.number("epsilon", epsilon, _validate.NOT_NEGATIVE)
     x, y, limits = objective.examples(x, y, clip, needs_targets=True)
-    chosen = known("attack", attack, options)
+    chosen = named_attacks.known("attack", attack, options)
     sources, targets = named(sources, "sources"), named(targets, "targets")
     both = "sources` and `targets"
     flags = of_each(
@@ -244,7 +239,7 @@ def transfer(
     )
     rows = []
     clean = {name: target.probabilities(x) for name, target in scored_ones.items()}
-    labels = {name: as_labels("y", y, *p.shape) for name, p in clean.items()}
+    labels = {name: checks.as_labels("y", y, *p.shape) for name, p in clean.items()}
     for source, classifier in attacked_ones.items():
         moved = x
         if epsilon > 0.0:
@@ -265,11 +260,11 @@ def attacked(
 ) -> tuple[Array, Array | None]:
     """Return adversarial inputs, and what each of several attacks misleads (., N)."""
     if attack.parts:
-        return strongest_and_each(given, attack.parts)
+        return named_attacks.strongest_and_each(given, attack.parts)
     if attack.is_named and attack.name == "fgsm":
-        fixed = signs(given, gradients), given.limits
+        fixed = gradient_attacks.signs(given, gradients), given.limits
         return objective.move(given.x, given.epsilon, *fixed), None
-    return run("attack", attack, given), None
+    return named_attacks.run("attack", attack, given), None
 
 
 def _scores(
@@ -333,12 +328,10 @@ class RobustnessTable(_table.PrintedTable):
         self.attack = _validate.instance("attack", attack, str, "the attack's name")
         self.caption = _validate.instance("caption", caption, str, "a string")
         self.abstain_below = abstain_below
-        is_list = isinstance(warnings, list | tuple)
-        if not is_list or not all(isinstance(text, str) for text in warnings):
-            raise ValueError(
-                "Argument `warnings` must be a list or tuple of strings. "
-                f"Received: warnings={_validate.shown(warnings)}"
-            )
+        hint = "a list or tuple of strings"
+        _validate.instance("warnings", warnings, (list, tuple), hint)
+        for text in warnings:
+            _validate.instance("warnings", text, str, hint)
         self.warnings = tuple(warnings)
         self._models = list(dict.fromkeys(row["model"] for row in self.rows))
         strengths = {tuple(self.column(name, "epsilon")) for name in self._models}
@@ -423,7 +416,7 @@ class TransferTable(_table.PrintedTable):
         return _table.Printed(lines, above=self.caption)
 
 
-def of_units(largest: float, limits: Limits) -> list[str]:
+def of_units(largest: float, limits: checks.Limits) -> list[str]:
     """Return a sentence if the largest strength may be in units of other inputs."""
     span = math.inf if limits is None else limits[1] - limits[0]
     is_tiny = 0.0 < largest < SMALL_SHARE * span
@@ -451,7 +444,7 @@ class Watch:
         self.attack, self.given, self.labels = attack, given, labels
         self.attacks = list(attack.parts or [attack])
         is_known = any(part.is_by_gradients for part in self.attacks)
-        self.gradients = gradients_of(given) if is_known else None
+        self.gradients = gradient_attacks.gradients_of(given) if is_known else None
         # The points of PGD, if it keeps the strongest, include that of FGSM.
         self.with_one_step = (
             attack.is_iterative
@@ -460,7 +453,7 @@ class Watch:
             and given.member is None
         )
         if self.with_one_step:
-            self.attacks.append(known("attack", "fgsm", {}))
+            self.attacks.append(named_attacks.known("attack", "fgsm", {}))
         is_own = np.array_equal(given.labels, labels)
         judged = np.argmax(given.clean, axis=1) == labels
         self.judged = np.ones_like(judged) if is_own else judged
@@ -499,7 +492,7 @@ class Watch:
     def _twice_the_steps(self) -> str | None:
         """Attack some examples again at the strength that misleads nearest to half."""
         attack = self.attack
-        if not attack.is_named or "steps" not in attack.settings or not self.trials:
+        if not attack.is_named or "steps" not in attack.settings:
             return None
         trial = min(self.trials, key=lambda one: abs(np.mean(one.misled[0]) - 0.5))
         count, given = len(self.labels), self.given
@@ -507,7 +500,7 @@ class Watch:
         some, labels = given.x[chosen], given.labels[chosen]
         given = given._replace(epsilon=trial.epsilon, x=some, labels=labels)
         more = functools.partial(attack.function, steps=2 * attack.settings["steps"])
-        points = run("attack", attack._replace(function=more), given)
+        points = named_attacks.run("attack", attack._replace(function=more), given)
         prediction = np.argmax(given.classifier.probabilities(points), axis=1)
         once = trial.misled[0][chosen]
         return twice_the_steps(attack.title, trial.epsilon, once, prediction != labels)
@@ -520,12 +513,10 @@ def black_box(attacks: Sequence[Attack], trials: Sequence[Trial]) -> str | None:
     if not np.any(is_square) or not np.any(by_gradients):
         return None
     found = []
-    for trial in trials:
+    for trial in trials:  # at least one
         white = np.any(trial.misled[by_gradients], axis=0)
         black = np.any(trial.misled[is_square], axis=0)
         found.append((int(np.sum(black & ~white)), trial.epsilon))
-    if not found:
-        return None
     (count, epsilon), size = max(found), trials[0].misled.shape[1]
     if tail(count, size, SQUARE_GAIN) >= LEVEL:
         return None
@@ -661,7 +652,7 @@ def randomness(given: Given) -> str | None:
 
 
 def grey_strength(
-    attacks: Sequence[Attack], shape: tuple[int, ...], limits: Limits
+    attacks: Sequence[Attack], shape: tuple[int, ...], limits: checks.Limits
 ) -> float:
     """Return the strength from which on an attack can make every input grey."""
     if limits is None:
@@ -674,14 +665,6 @@ def grey_strength(
 
 def tail(count: int, size: int, share: float) -> float:
     """Return the probability of at least `count` successes in `size` trials."""
-    if count <= 0 or share >= 1.0:
-        return 1.0
-    logs = [
-        math.lgamma(size + 1.0)
-        - math.lgamma(k + 1.0)
-        - math.lgamma(size - k + 1.0)
-        + k * math.log(share)
-        + (size - k) * math.log1p(-share)
-        for k in range(count, size + 1)
-    ]
-    return math.fsum(map(math.exp, logs))
+    from scipy import special  # takes a tenth of a second
+
+    return float(special.bdtrc(count - 1, size, share))

@@ -35,8 +35,6 @@ from keras_mhmcmc._types import Tensor
 from keras_mhmcmc._warn import warn
 from keras_mhmcmc.baselines import head as heads
 from keras_mhmcmc.baselines.head import Floats
-from keras_mhmcmc.baselines.head import Head
-from keras_mhmcmc.baselines.head import WhitenedHead
 from keras_mhmcmc.ensemble.ensemble import Ensemble
 from keras_mhmcmc.evaluation.checks import as_targets
 from keras_mhmcmc.evaluation.evaluate import compiled_likelihood
@@ -175,7 +173,7 @@ def last_layer_laplace(
 
 
 def posterior_of_regression(
-    head: Head, tau: Floats, targets: Floats, noise_std: float
+    head: heads.Head, tau: Floats, targets: Floats, noise_std: float
 ) -> tuple[Floats, list[Floats]]:
     """Return the mean of the weights (F, C), and a precision (F, F) of each column."""
     _check_size(len(tau))
@@ -188,7 +186,7 @@ def posterior_of_regression(
     return np.stack(columns, axis=1), precisions
 
 
-def hessian_of_classifier(head: Head, tau: Floats) -> Floats:
+def hessian_of_classifier(head: heads.Head, tau: Floats) -> Floats:
     """Return H, shape (F C, F C), with rows in the order of `values.ravel()`."""
     features, classes = head.values.shape
     _check_size(features * classes)
@@ -353,7 +351,7 @@ def sample_last_layer(
 
 
 def _chains(
-    posterior: WhitenedHead,
+    posterior: heads.WhitenedHead,
     labels: npt.NDArray[np.int_],
     plan: Plan,
     num_chains: int,
@@ -416,7 +414,7 @@ def _log_likelihood(classes: int) -> Callable[..., Tensor]:
     return of_class
 
 
-def _log_prior(posterior: WhitenedHead) -> Callable[..., Tensor]:
+def _log_prior(posterior: heads.WhitenedHead) -> Callable[..., Tensor]:
     """Return log N(W; 0, 1/tau) as a function of V, less its value at the mode."""
     scale = np.sqrt(posterior.tau[:, :1])
     matrix = (scale * np.linalg.inv(posterior.factor.T)).astype("float32")
@@ -431,7 +429,7 @@ def _log_prior(posterior: WhitenedHead) -> Callable[..., Tensor]:
 
 
 def _diagnostics(
-    run: Draws, posterior: WhitenedHead, labels: Array, plan: Plan
+    run: Draws, posterior: heads.WhitenedHead, labels: Array, plan: Plan
 ) -> dict[str, float]:
     """Return what `sample_last_layer` returns, with a warning if it is poor."""
     position = np.asarray(run.position, "float64")  # (K, draws, F, C)

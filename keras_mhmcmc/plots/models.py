@@ -10,11 +10,8 @@ import numpy.typing as npt
 from keras_mhmcmc import _validate
 from keras_mhmcmc._types import Array
 from keras_mhmcmc.adversarial import RobustnessTable
+from keras_mhmcmc.evaluation import checks
 from keras_mhmcmc.evaluation import metrics
-from keras_mhmcmc.evaluation.checks import as_finite
-from keras_mhmcmc.evaluation.checks import as_labels
-from keras_mhmcmc.evaluation.checks import as_probabilities
-from keras_mhmcmc.evaluation.checks import as_targets
 from keras_mhmcmc.evaluation.shift import SCORES
 from keras_mhmcmc.evaluation.shift import ShiftTable
 from keras_mhmcmc.plots import style
@@ -147,7 +144,7 @@ def predictive(
     mean = prediction.mean()
     examples, targets = mean.shape
     target = _validate.integer("target", target, 0, high=targets - 1)
-    places = as_finite("x", x, ranks=(1, 2), axes="(examples,)")
+    places = checks.as_finite("x", x, ranks=(1, 2), axes="(examples,)")
     if places.shape not in ((examples,), (examples, 1)):
         raise ValueError(
             f"Argument `x` must have one number for each of {examples} examples. Pass "
@@ -164,7 +161,7 @@ def predictive(
         upper.fill_between(places, low, high, **shade, label=f"{level:.0%} interval")
     upper.plot(places, mean[order, target], color=blue, label="mean")
     if y is not None:
-        values = as_targets("y", y, mean.shape)[order, target]
+        values = checks.as_targets("y", y, mean.shape)[order, target]
         upper.plot(places, values, "k.", markersize=3, label="data", zorder=3)
     upper.set_ylabel("target")
     parts = {
@@ -321,9 +318,9 @@ def adversarial_grid(
             f"{subject} must have the shape (rows, examples, classes), where `images` "
             f"has (rows, examples) = {shape}. Received: shape {values.shape}"
         )
-    flat = as_probabilities(subject, values.reshape(-1, values.shape[2]))
+    flat = checks.as_probabilities(subject, values.reshape(-1, values.shape[2]))
     predictions = flat.reshape(rows, columns, -1)
-    classes = as_labels("labels", labels, columns, predictions.shape[2])
+    classes = checks.as_labels("labels", labels, columns, predictions.shape[2])
     figure, panels = style.many_axes(axes, shape, size=(1.05, 1.35))
     for (row, column), ax in np.ndenumerate(panels):
         label = int(classes[column])
