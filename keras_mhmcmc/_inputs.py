@@ -41,7 +41,7 @@ def as_inputs(name: str, x: Any) -> Array:
             f"Argument `{name}` must have at least one example along its first axis. "
             f"Received: shape {x.shape}"
         )
-    _check_finite(name, x)
+    check_finite(name, x)
     return x
 
 
@@ -80,7 +80,7 @@ def as_model_inputs(name: str, x: Any, network: keras.Model) -> Inputs:
             f"Received: arrays of shapes {shapes}"
         )
     for array in keras.tree.flatten(inputs):
-        _check_finite(name, array)
+        check_finite(name, array)
     return inputs
 
 
@@ -141,11 +141,13 @@ def _is_array(value: Any) -> bool:
     return isinstance(value, np.ndarray) or ops.is_tensor(value)
 
 
-def _check_finite(name: str, array: Array) -> None:
+def check_finite(name: str, array: Array) -> None:
+    """Raise a `ValueError` if floats are NaN or infinite."""
     if array.dtype.kind == "f" and not np.isfinite(array).all():
         raise ValueError(
             f"Argument `{name}` must be finite. Remove or repair the other examples. "
-            f"Received: {np.sum(~np.isfinite(array))} values that are NaN or infinite"
+            f"Received: {np.sum(~np.isfinite(array))} of {array.size} values that are "
+            "NaN or infinite"
         )
 
 

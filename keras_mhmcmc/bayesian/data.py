@@ -10,6 +10,7 @@ import numpy as np
 from keras_mhmcmc import _data
 from keras_mhmcmc import _validate
 from keras_mhmcmc._data import rows
+from keras_mhmcmc._inputs import check_finite
 from keras_mhmcmc._types import Array
 from keras_mhmcmc.losses.likelihood import Likelihood
 
@@ -49,7 +50,10 @@ def divided(
     read = functools.partial(_data.read, needs_targets=True)
     x, y, weights = _arrays(read(x, y, weights))
     size = _checked_size((x, y))
-    _check_finite({"x": x, "y": y, "sample_weight": weights})
+    for name, value in (("x", x), ("y", y), ("sample_weight", weights)):
+        for array in tree.flatten(value):
+            if array is not None:
+                check_finite(name, array)
     if weights is not None:
         weights = checked_weights(weights, size)
     if class_weight is not None:
@@ -133,20 +137,6 @@ def _checked_size(data: Any) -> int:
             f"least {_LEAST}. Received: {sorted(sizes)}"
         )
     return sizes.pop()
-
-
-def _check_finite(data: dict[str, Any]) -> None:
-    for name, value in data.items():
-        for array in tree.flatten(value):
-            if array is None or array.dtype.kind != "f":
-                continue
-            bad = int(np.sum(~np.isfinite(array)))
-            if bad:
-                raise ValueError(
-                    f"Argument `{name}` must be finite: leave out these examples, or "
-                    f"fill in the values. Received: {bad} of {array.size} values that "
-                    "are NaN or infinite"
-                )
 
 
 class Shuffled(keras.utils.PyDataset):

@@ -9,28 +9,20 @@ import keras
 class Progress:
     """Is told after each round of a phase, and after each run of chains.
 
-    Args:
-        ensemble: that is fitted, the `model` of the callbacks.
-        callbacks: of Keras. A round is one of their epochs, with the logs "loss" and
-            "val_loss", in nats of an example. One that sets `stop_training` ends `fit`
-            as Ctrl-C does: what was best so far predicts.
-        verbose: 0 is silent.
+    A round is an epoch of the callbacks, whose model is `ensemble`, with the logs
+    "loss" and "val_loss" in nats of an example. A callback that sets `stop_training`
+    ends `fit` as Ctrl-C does: what was best so far predicts.
     """
 
     def __init__(
         self, ensemble: keras.Model, callbacks: Any, verbose: int | str
     ) -> None:
-        self._ensemble, self._verbose = ensemble, verbose
+        self._ensemble, self.is_shown = ensemble, bool(verbose)
         self._callbacks = keras.callbacks.CallbackList(callbacks, model=ensemble)
         self._rounds = 0  # of all phases
         # The phase, and where and when it began: resumed members do not begin at 0.
         self._phase, self._first, self._begin = "", 0, time.monotonic()
         ensemble.stop_training = False
-
-    @property
-    def is_shown(self) -> bool:
-        """Whether the user sees it."""
-        return bool(self._verbose)
 
     def begin(self) -> None:
         """Tell the callbacks that `fit` begins."""
@@ -38,26 +30,19 @@ class Progress:
 
     def end(self) -> None:
         """Tell the callbacks that `fit` is over."""
-        if self._verbose:
+        if self.is_shown:
             print()
         self._callbacks.on_train_end()
 
     def tell(self, phase: str, done: int, most: int, **logs: float) -> None:
-        """Tell of a round.
+        """Tell of a round: `most` are in this phase if none is saved.
 
-        Args:
-            phase: name and setting.
-            done: rounds of this phase.
-            most: rounds of this phase, if none is saved.
-            logs: what callbacks get.
-
-        Raises:
-            KeyboardInterrupt: a callback wants `fit` to end.
+        A `KeyboardInterrupt` comes if a callback wants `fit` to end.
         """
         now = time.monotonic()
         if phase != self._phase:
             self._phase, self._first, self._begin = phase, done, now
-        elif self._verbose:
+        elif self.is_shown:
             each = (now - self._begin) / max(1, done - self._first)
             left = each * (most - done)
             values = ", ".join(f"{name} {value:.4f}" for name, value in logs.items())

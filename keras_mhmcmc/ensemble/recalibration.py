@@ -70,16 +70,10 @@ def moving_statistics(
     active. With m and v the moments of a batch, the moments of all of `x` are E[m] and
     E[v + m^2] - E[m]^2, with a batch of n examples counted n times.
 
-    Args:
-        model: built `keras.Model`.
-        members: for each member one array for each of `model.weights`.
-        x: inputs with N examples along the first axis, or a structure of such arrays,
-            or a data set, which is read once.
-        batch_size: largest number of examples of arrays that are normalised together.
-
-    Returns:
-        For each member a dict from positions in `model.weights` to arrays. Layers that
-        the model calls in inference mode are left out.
+    `members` has one array for each of `model.weights` of each member, and the result
+    a dict from positions in `model.weights` to arrays. Layers that the model calls in
+    inference mode are left out. A data set `x` is read once; at most `batch_size`
+    examples of arrays are normalised together.
     """
     layers = _normalisations(model)
     first, x = _data.peeked(x)

@@ -17,7 +17,7 @@ from tests.support.attack_tools import linear
 NAN = float("nan")
 X = np.full((4, 2), 0.5, "float32")
 SHARED = [
-    ("x", [np.where(X, NAN, X)], "must be finite.*: 8 values"),
+    ("x", [np.where(X, NAN, X)], "must be finite.*: 8 of 8 values"),
     ("x", [255 * X], r"must lie in `clip`, here \[0, 1\]. Scale.*127.5 and 127.5"),
     ("y", [[0, 1, 2, 3]], r"must be integers in \[0, 3"),
     ("y", [np.ones((4, 3))], "must be one-hot"),
