@@ -54,13 +54,16 @@ def regression():
     return fitted()
 
 
-def test_dense_layers_have_the_outputs_of_the_model():
-    model = network(outputs=3, inputs=2)
-    x = np.random.default_rng(0).normal(size=(5, 2)).astype("float32")
+@pytest.mark.parametrize("shape", [(5, 2), (5, 2, 1), (5, 1), (5,)])
+def test_dense_layers_have_the_outputs_of_the_model(shape):
+    model = network(outputs=3, inputs=2 if 2 in shape else 1)
+    x = np.random.default_rng(0).normal(size=shape).astype("float32")
+    x = keras.ops.convert_to_tensor(x)
     assert chains._is_dense(model)
-    found = chains._of_columns(model.layers, keras.ops.convert_to_tensor(x))
-    found, outputs = (keras.ops.convert_to_numpy(y) for y in (found, model(x)))
-    np.testing.assert_allclose(found, outputs, rtol=1e-5, atol=1e-6)
+    for inputs in (x, (x,)):
+        found = keras.ops.convert_to_numpy(chains._of_columns(model.layers, inputs))
+        outputs = keras.ops.convert_to_numpy(model(x))
+        np.testing.assert_allclose(found, outputs, rtol=1e-5, atol=1e-6)
 
 
 @pytest.mark.parametrize(
