@@ -9,9 +9,6 @@ and its deviation. MNIST is 10,000 of its images. The methods:
   decay, are chosen on held-out data; each member of a regression stops early;
 - `twice as long`, for images: four networks with the rate and decay that the held-out
   examples chose, which train twice as long;
-- a sampler, for images: four chains that start from the networks of `4 AdamW`, and take
-  as many steps in batches of 32; held-out data choose the rate among three, all else is
-  as in `SAMPLERS`; the states of the second half predict;
 - `dropout`, for regressions: one network with dropout after each hidden layer, early
   stopping, 100 passes; held-out data choose the rate of dropout;
 - `bde` (PyPI: sklearn-contrib-bde, arXiv 2502.06335; only where it is installed) with
@@ -41,7 +38,6 @@ import keras
 import numpy as np
 
 import keras_mhmcmc as mh
-from keras_mhmcmc.fit.run_watch import NoSampleError
 
 SETS = {
     "yacht": 308,
@@ -57,28 +53,6 @@ IMAGES = {"digits": "64", "mnist": "200"}  # and their networks
 NETWORKS = {"16-16": (16, 16), "50": (50,), "64": (64,), "200": (200,)}
 SCORES = "nll", "accuracy", "crps", "rmse", "coverage"
 RATES = 0.02, 0.05, 0.1  # of dropout
-NORMAL = {"prior": mh.priors.Gaussian(2.0)}
-COLD = NORMAL | {"temperature": 0.03}
-TESTS = NORMAL | {"batch_size": 32}
-SPARSE = {
-    "prior": mh.priors.SpikeSlab("kernel", v0=0.01, v1=1.0, b=5000.0),
-    "temperature": 0.03,
-}
-SAMPLERS = {  # a usual rate, and the other arguments
-    mh.SGLD: (0.03, COLD),
-    mh.PSGLD: (0.001, COLD),
-    mh.SGHMC: (0.03, COLD),
-    mh.SGNHT: (0.03, COLD),
-    mh.SGMCLMC: (0.3, COLD),
-    mh.AMAGOLD: (0.03, COLD),
-    mh.CSGLD: (0.03, COLD),
-    mh.CSGHMC: (0.03, COLD),
-    mh.MHBT: (0.001, TESTS),
-    mh.RSGLD: (0.1, TESTS),
-    mh.MINT: (0.1, TESTS),
-    mh.SGLDSA: (0.03, SPARSE),
-    mh.SGHMCSA: (0.03, SPARSE),
-}
 # One device for each member of `bde`, as its README has it.
 DEVICES = "--xla_force_host_platform_device_count=8"
 
@@ -153,50 +127,6 @@ def longer(x, y, x_test, hidden, split, quick):
     return np.mean(keras.ops.softmax(logits), axis=0)
 
 
-def trained(x, y, hidden, split, quick):
-    """The four networks of AdamW, and the steps of each."""
-    network = make_network(x, hidden)
-    ensemble = mh.BayesianEnsemble(network, seed=split)
-    ensemble.compile(loss=loss_of(x))
-    report = ensemble.fit(x, y, epochs=5 if quick else None, sampling=0, verbose=0)
-    networks = [keras.models.clone_model(network) for _ in range(4)]
-    for place, one in enumerate(networks):
-        one.set_weights(
-            [values[place] for values in ensemble.ensemble.stacked_values()]
-        )
-    return networks, report.rows[-1]["steps"]
-
-
-def sampled(sampler):
-    """The method that starts a sampler from trained networks."""
-    usual, options = SAMPLERS[sampler]
-
-    def probabilities(starts, rate, x, y, x_test, split):
-        networks, steps = starts
-        epochs = max(2, round(steps / (len(x) // 32)))
-        chains = mh.ParallelChains(networks[0], start=networks, seed=split)
-        chains.compile(sampler(rate, seed=split, **options), loss_of(x))
-        posterior = mh.PosteriorSamples(burn_in=steps // 2)
-        settings = {"batch_size": 32, "epochs": epochs, "verbose": 0}
-        chains.fit(x, y, callbacks=[posterior], **settings)
-        return posterior.ensemble(chains).predict(x_test, verbose=0)
-
-    def run(x, y, x_test, hidden, split, quick):
-        order = np.random.default_rng(split).permutation(len(x))
-        out, kept = np.split(order, [len(x) // 10])
-        starts, scores = trained(x[kept], y[kept], hidden, split, quick), {}
-        for rate in (0.3 * usual, usual, 3.0 * usual):
-            try:
-                p = probabilities(starts, rate, x[kept], y[kept], x[out], split)
-            except NoSampleError:  # the chains ran away
-                continue
-            scores[mh.metrics.nll(p, y[out])] = rate
-        starts = trained(x, y, hidden, split, quick)
-        return probabilities(starts, scores[min(scores)], x, y, x_test, split)
-
-    return run
-
-
 def dropout(x, y, x_test, hidden, split, quick):
     """MC dropout; a tenth of the data stops the training and chooses the rate."""
     order = np.random.default_rng(split).permutation(len(x))
@@ -252,8 +182,7 @@ def bde(x, y, x_test, hidden, split, quick, warm_up=5000):
     )
 
 
-OF_SAMPLERS = {sampler.__name__: sampled(sampler) for sampler in SAMPLERS}
-METHODS = OF_SAMPLERS | {
+METHODS = {
     "one call": one_call,
     "4 AdamW": lambda *data: one_call(*data, sampling=0),
     "8 AdamW": lambda *data: one_call(*data, members=8, sampling=0),
@@ -262,15 +191,16 @@ METHODS = OF_SAMPLERS | {
     "bde": bde,
     "bde, long": lambda *data: bde(*data, warm_up=50_000),
 }
-OF_IMAGES = "one call", "4 AdamW", "8 AdamW", "twice as long", *OF_SAMPLERS
+
+
+OF_IMAGES = "one call", "4 AdamW", "8 AdamW", "twice as long"
 
 
 def is_planned(name, network, method):
     """Whether a set has this network, and this method."""
     if name in IMAGES:
         return network == IMAGES[name] and method in OF_IMAGES
-    of_images_alone = {"twice as long", *OF_SAMPLERS}
-    return network not in IMAGES.values() and method not in of_images_alone
+    return network not in IMAGES.values() and method != "twice as long"
 
 
 def row(name, split, network, method, folder, quick):

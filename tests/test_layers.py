@@ -65,7 +65,7 @@ AT_THE_TOP = {"posterior": {"h5py"}, "parallel": {"h5py"}, "sklearn": {"sklearn"
 # Other packages, which a function may import where it needs them.
 INSIDE_FUNCTIONS = {
     "_laws": {"scipy"},
-    "diagnostics": {"arviz", "scipy"},
+    "diagnostics": {"arviz"},
     "_table": {"pandas"},
     "evaluation": {"scipy"},
     "adversarial": {"art", "scipy"},

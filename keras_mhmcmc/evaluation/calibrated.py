@@ -22,6 +22,7 @@ from keras_mhmcmc._types import Array
 from keras_mhmcmc._types import DataLike
 from keras_mhmcmc._types import Tensor
 from keras_mhmcmc.evaluation import checks
+from keras_mhmcmc.evaluation.classifier import BATCH_SIZE
 from keras_mhmcmc.evaluation.classifier import Classifier
 from keras_mhmcmc.evaluation.classifier import as_classifier
 from keras_mhmcmc.evaluation.evaluate import distribution
@@ -31,6 +32,7 @@ from keras_mhmcmc.losses import GaussianNLL
 from keras_mhmcmc.losses import Likelihood
 
 LOWEST, HIGHEST = 1e-4, 1e4  # temperatures
+_HALVINGS = 50  # of the logarithm of the range: the result is exact to 2e-14
 _LAST_DIGITS = 1e-5  # of a prediction, which depend on the size of the batch
 _ROUNDING = 1e-9  # of (n + 1) * level: 0.9 is not exact in binary
 
@@ -108,7 +110,7 @@ def temperature_scaling(
     y: npt.ArrayLike | None = None,
     *,
     from_logits: bool = False,
-    batch_size: int = 256,
+    batch_size: int = BATCH_SIZE,
 ) -> TemperatureScaled:
     """Return the model at the temperature that is best on held-out data.
 
@@ -166,11 +168,12 @@ def best_temperature(logits: Array, labels: Array) -> float:
             "chance. Check that the labels belong to the inputs. Received: a "
             f"temperature above {HIGHEST:g}"
         )
-    from scipy import optimize  # takes a tenth of a second
-
-    ends = -math.log(HIGHEST), -math.log(LOWEST)
-    best = optimize.brentq(lambda x: _slope(excess, math.exp(x)), *ends, xtol=1e-14)
-    return math.exp(-best)
+    low, high = math.log(LOWEST), math.log(HIGHEST)
+    for _ in range(_HALVINGS):
+        middle = 0.5 * (low + high)
+        is_too_low = _slope(excess, math.exp(-middle)) > 0.0
+        low, high = (middle, high) if is_too_low else (low, middle)
+    return math.exp(0.5 * (low + high))
 
 
 def _slope(excess: Array, inverse: float) -> float:
@@ -241,7 +244,7 @@ def conformal_sets(
     *,
     level: float = 0.9,
     from_logits: bool = False,
-    batch_size: int = 256,
+    batch_size: int = BATCH_SIZE,
 ) -> ConformalSets:
     """Return sets of classes that hold the label with a probability of `level`.
 
@@ -305,7 +308,7 @@ def conformal_intervals(
     level: float = 0.9,
     method: Method = "absolute",
     likelihood: Likelihood | None = None,
-    batch_size: int = 256,
+    batch_size: int = BATCH_SIZE,
 ) -> ConformalIntervals:
     """Return intervals that hold the target with a probability of `level`.
 

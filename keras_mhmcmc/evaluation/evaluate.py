@@ -22,6 +22,7 @@ from keras_mhmcmc.ensemble.ensemble import Ensemble
 from keras_mhmcmc.ensemble.mc_dropout import MCDropout
 from keras_mhmcmc.evaluation import checks
 from keras_mhmcmc.evaluation import metrics
+from keras_mhmcmc.evaluation.classifier import BATCH_SIZE
 from keras_mhmcmc.evaluation.classifier import Classifier
 from keras_mhmcmc.evaluation.classifier import Models
 from keras_mhmcmc.evaluation.classifier import as_classifiers
@@ -329,7 +330,7 @@ def predict_distribution(
     *,
     likelihood: Likelihood | None = None,
     noise_std: float | None = None,
-    batch_size: int = 256,
+    batch_size: int = BATCH_SIZE,
 ) -> metrics.PredictiveMixture:
     """Return the predictive distribution of a regression, a `PredictiveMixture`.
 

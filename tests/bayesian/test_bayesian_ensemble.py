@@ -72,11 +72,21 @@ def test_dense_layers_have_the_outputs_of_the_model(shape):
         keras.layers.Dense(4, "softmax"),  # not of one number at a time
         keras.layers.Dense(4, use_bias=False),
         keras.layers.Dense(4, dtype="mixed_bfloat16"),
+        keras.layers.Dense(4, "sigmoid"),  # Keras reads its logits back
         keras.layers.BatchNormalization(),
     ],
 )
 def test_other_layers_compute_their_outputs_themselves(layer):
     assert not chains._is_dense(keras.Sequential([keras.Input((2,)), layer]))
+
+
+def test_other_inputs_go_through_the_model():
+    layer = keras.layers.Dense(4)
+    layer(keras.Input((2,)))  # its first inputs have two axes, those below three
+    assert not chains._is_dense(keras.Sequential([keras.Input((5, 2)), layer]))
+    rounded = keras.Input((2,), dtype="int32")
+    model = keras.Sequential([rounded, keras.layers.Dense(4)])
+    assert not chains._is_dense(model)
 
 
 def test_chains_that_cannot_be_compiled_run_slower_and_say_so(monkeypatch):
