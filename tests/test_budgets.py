@@ -30,7 +30,7 @@ ROOMS = {
     "posterior": ("posterior", 1641, 1000),
     "ensemble": ("ensemble bayesian sklearn", 4400, 2200),
     "parallel": ("parallel", 1083, 850),
-    "evaluation": ("evaluation diagnostics tuning", 3496, 3000),
+    "evaluation": ("evaluation diagnostics tuning", 3500, 3000),
     "extras": ("adversarial baselines plots datasets", 5048, 3700),
 }
 
