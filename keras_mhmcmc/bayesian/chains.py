@@ -119,12 +119,9 @@ class AllData:
         """Set the warm-up for so many steps after it. Return how long a trial is.
 
         A trial is a part of these steps, and has the same warm-up: so one compiled
-        program serves all. With fewer steps than a warm-up needs, chains do not arrive
-        in it, and it does not see how far each weight goes. Without scales, and from
-        nine tenths of the data, kin8nm, power and naval had .007, .011 and .17 test
-        nats less, and Yacht, whose warm-up is long, .21 more (3 splits, 1, 1 and 3).
-        So there the last chains go on where those of the trial ended. Halves for both
-        had the nats of a warm-up of all steps on kin8nm, in 10,976 of 14,270 steps.
+        program serves all. In fewer steps than a warm-up needs, chains do not arrive:
+        there the last ones go on where those of the trial ended. Halves for both had
+        the nats of a warm-up of all steps on kin8nm, in 10,976 of 14,270 steps.
         """
         if self._kernel is not None:
             self.warm_up = min(steps, WARM_UP)
@@ -209,10 +206,9 @@ class AllData:
         # Four times the decoherence length had .09 nats less on held-out tenths of
         # Concrete, and on test data .035 less there and .11 more on Yacht (two splits).
         if kernel is None:
+            # Powers 1, .5 and .25: docs/benchmark.md has their nats.
             kernel = kernels.mclmc(
-                warm_up=self.warm_up,
-                energy_error=ENERGY_ERROR,
-                adapt_scales=not self._is_short,
+                warm_up=self.warm_up, energy_error=ENERGY_ERROR, scale_power=0.5
             )
         warm_up = kernel.traits.warm_up or self.warm_up
         run = functools.partial(

@@ -25,10 +25,10 @@ Phase = AllData | MiniBatches
 BY_NAME: dict[str, type[Sampler]] = {
     name: NAMED[name] for name in ("sgld", "psgld", "sghmc", "sgnht", "sgmclmc")
 }
-_STEPS = (3000, 8000)  # of chains on all data, the fewest and the most
+_STEPS = (3000, 5000)  # of chains on all data, the fewest and the most
 # Examples times weights, or numbers in the outputs of all layers, as of convolutions,
-# if they are more: up to here a gradient takes all data.
-_CHEAP = 2e7
+# if they are more: up to here a gradient takes all data, and 16 chains are cheap.
+_CHEAP, _CHEAPEST = 2e7, 1e6
 # Samples: a mean of few densities has lighter tails than the posterior predictive. On
 # kin8nm 1,000 were .009 nats better than 200.
 _KEPT = (200, 1000)  # the fewest and the most
@@ -104,6 +104,11 @@ def sampler_of(choice: Choice, model: keras.Model, size: int, is_fixed: bool) ->
     return BY_NAME[sampler]
 
 
+def count_of(model: keras.Model, size: int) -> int:
+    """Return how many chains with gradients of all data there are."""
+    return 16 if size * _cost(model) <= _CHEAPEST else 8
+
+
 def steps_of(
     phase: Phase, model: keras.Model, size: int, trained: int, sampling: float | str
 ) -> int:
@@ -122,7 +127,7 @@ def steps_of(
         return trained
     # Long chains where a gradient is cheap: millions of examples times weights.
     cost = size * _cost(model) / 1e6
-    return int(np.clip(_STEPS[1] / np.sqrt(cost), *_STEPS))
+    return int(np.clip(8000 / np.sqrt(cost), *_STEPS))
 
 
 def _cost(model: keras.Model) -> int:

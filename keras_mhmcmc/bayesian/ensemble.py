@@ -18,7 +18,6 @@ from keras_mhmcmc._serialize import architecture
 from keras_mhmcmc._serialize import serializable
 from keras_mhmcmc._types import Array
 from keras_mhmcmc._types import Tensor
-from keras_mhmcmc.bayesian.chains import AllData
 from keras_mhmcmc.bayesian.choices import BY_NAME
 from keras_mhmcmc.bayesian.choices import Choice
 from keras_mhmcmc.bayesian.data import checked_weights
@@ -62,8 +61,8 @@ class BayesianEnsemble(WithEnsemble):
     Args:
         model: a `keras.Model`, which gives the architecture; the data of `fit` build
             it, if need be. Or a list of trained ones, which are the members.
-        num_members: trained networks, and chains. Defaults to None: 8 where the chains
-            take gradients of all data, else 4.
+        num_members: trained networks, and chains. Defaults to None: 4; where the chains
+            take gradients of all data 8, and 16 up to 1e6 examples times weights.
         sampler: "auto", a kernel of `mh.kernels`, or an optimizer of this package that
             samples. "auto" takes microcanonical Langevin dynamics for regressions where
             a gradient of all data is cheap, else "psgld". These chains and those of
@@ -231,7 +230,7 @@ class BayesianEnsemble(WithEnsemble):
             validation_data: `(x, y)` that are held out in its place.
             sampling: steps of the chains, as a multiple of the mini-batches of a
                 member; 0 is a deep ensemble. Defaults to "auto": as many, and 3,000 to
-                8,000 after the warm-up where all data fit in a gradient. For classes
+                5,000 after the warm-up where all data fit in a gradient. For classes
                 the members train for as much longer, too, unless that is clearly worse.
             refit: whether the last chains, and for classes the members, learn from
                 the held-out examples as well, after all is chosen. Defaults to True.
@@ -288,9 +287,8 @@ class BayesianEnsemble(WithEnsemble):
         progress.begin()
         choice = Choice(self.sampler, self.temperature, self.prior, self.max_samples)
         phase = run.phase(choice)
-        trained, count = self._untracked.trained, self.num_members
-        if count is None:
-            count = 8 if isinstance(phase, AllData) and sampling != 0 else 4
+        trained = self._untracked.trained
+        count = self.num_members or (run.usual_count if sampling else 4)
         members = run.take(trained) if trained else run.train(count)
         average = run.sample(phase, members, choice, sampling)
         self.report = run.report

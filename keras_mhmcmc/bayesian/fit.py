@@ -25,6 +25,7 @@ from keras_mhmcmc.bayesian.chains import Samples
 from keras_mhmcmc.bayesian.chains import Setting
 from keras_mhmcmc.bayesian.choices import Choice
 from keras_mhmcmc.bayesian.choices import Phase
+from keras_mhmcmc.bayesian.choices import count_of
 from keras_mhmcmc.bayesian.choices import has_classes
 from keras_mhmcmc.bayesian.choices import has_fixed_rest
 from keras_mhmcmc.bayesian.choices import is_random
@@ -82,6 +83,7 @@ class Fit:
         refit: bool,
     ) -> None:
         self.report, self._refit = Report(), refit
+        self.usual_count = 4  # of members; chains on all data have more
         self._model, self._compiled, self._optimizer = model, compiled, optimizer
         self._plan, self._seed, self._progress = plan, seed, progress
         self._saved = Saved(None, {})
@@ -285,8 +287,7 @@ class Fit:
     def phase(self, choice: Choice) -> Phase:
         """Return the chains that sample."""
         is_fixed = has_fixed_rest(self._model, rows(self._data[0], slice(32)))
-        size = len(self._is_training)
-        sampler = sampler_of(choice, self._model, size, is_fixed)
+        sampler = sampler_of(choice, self._model, len(self._is_training), is_fixed)
         if isinstance(sampler, Sampler | type):
             return MiniBatches(
                 self._model,
@@ -299,6 +300,7 @@ class Fit:
                 self._seed,
                 self._progress,
             )
+        self.usual_count = count_of(self._model, len(self._is_training))
         few, plan = rows(self._data[0], slice(32)), self._plan
         is_long = plan.epochs is None or plan.epochs * plan.epoch >= COMPILED
         # A compiled step draws other random numbers.

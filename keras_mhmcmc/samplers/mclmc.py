@@ -30,8 +30,8 @@ turns round: (2) and (3) are reversible, so this keeps the target where it is fi
 The warm-up does the same if an energy error is 100 times as large as wanted.
 
 The first `warm_up` steps of each chain find epsilon, and s by `step_adaptation.py`. In
-units of the scales each variance is 1. L is the root of their sum, sqrt(d), which is
-the width of a target without correlations; others are wider in a few directions. The
+units of the scales each variance is 1 if `scale_power` is 1. L is the root of their
+sum, sqrt(d), the width of a target without correlations; others are wider. The
 variance of the energy error per dimension decides about epsilon, since it bounds the
 bias. The error of a symmetric step of second order is proportional to epsilon^3. With
 xi_m the squared error of step m over its wanted mean, W imagined steps with xi = 1 give
@@ -65,6 +65,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from keras_mhmcmc import _validate
 from keras_mhmcmc._types import Array
 from keras_mhmcmc._types import Tensor
 from keras_mhmcmc.samplers import base
@@ -86,6 +87,7 @@ ORDER = 6.0  # of the squared error in epsilon
 FIRST_ERROR = 5.0  # wanted error at the first step, relative to the last
 BLOCK = 100  # steps that the guard takes together
 UNSAFE = 10.0  # mean of xi in a block above which a step is too long
+_ZERO_TO_ONE = _validate.Interval(0.0, 1.0, high_open=False)
 
 
 class Search(NamedTuple):
@@ -125,9 +127,9 @@ class mclmc(step_adaptation.WarmedUp):
 
     The velocity has a constant length. The gradient and a little noise turn it. A step
     of the chain, a leapfrog, needs one gradient. In the warm-up each chain learns its
-    own step, and with `adapt_scales` a scale for each weight: the standard deviation of
-    this weight along the chain. After the warm-up a chain whose mean energy error in a
-    block of 100 steps is above ten times `energy_error`, or half of whose steps are not
+    own step, and a scale for each weight: the standard deviation of this weight along
+    the chain, to a power. After the warm-up a chain whose mean energy error in a block
+    of 100 steps is above ten times `energy_error`, or half of whose steps are not
     finite, goes back to where the block began, and has half of the step from then on.
 
     The kernel needs at least two dimensions, a density with a gradient, and all of the
@@ -157,8 +159,9 @@ class mclmc(step_adaptation.WarmedUp):
             the bias. Networks take 0.1, with a warm-up of 5,000 steps (Sommer and
             others 2025); standard deviations of a logistic regression are then 2 to 5%
             too small. Defaults to 5e-4.
-        adapt_scales: whether the warm-up finds the scales. False leaves them at 1: a
-            short warm-up does not see how far each weight goes. Defaults to True.
+        scale_power: power of the standard deviations that the scales are, from 0 to 1.
+            0 leaves them at 1. A network takes 0.5: its warm-up sees only part of how
+            far a weight goes. Defaults to 1.
         temperature: T, a number greater than 0. Defaults to 1.
 
     Raises:
@@ -180,7 +183,7 @@ class mclmc(step_adaptation.WarmedUp):
     decoherence_length: float | None = None
     warm_up: int = 1000
     energy_error: float = 5e-4
-    adapt_scales: bool = True
+    scale_power: float = 1.0
     temperature: float = 1.0
 
     reason = (
@@ -192,7 +195,7 @@ class mclmc(step_adaptation.WarmedUp):
         length = base.OrNone(base.POSITIVE)
         base.check(self, step_size=length, decoherence_length=length, warm_up=0)
         base.check(self, energy_error=base.POSITIVE, temperature=base.POSITIVE)
-        base.check(self, adapt_scales=(True, False))
+        base.check(self, scale_power=_ZERO_TO_ONE)
         if self.step_size is None and self.warm_up == 0:
             raise ValueError(
                 "Argument `step_size` must be a number if `warm_up` is 0: without a "
@@ -320,16 +323,15 @@ class mclmc(step_adaptation.WarmedUp):
         def learned(before: Any) -> Any:
             scale, search, spread = before
             parts = spread, scale, state.point, state.number, self.warm_up
-            spread, found, renews, window = step_adaptation.renewed(*parts)
+            found = step_adaptation.renewed(*parts, self.scale_power)
+            spread, scale, renews, window = found
             averages = window == len(step_adaptation.WINDOWS)
             search = update_search(search, ratio, averages)
-            if not self.adapt_scales:
-                return scale, search, spread
             # The first scales change the unit of the step.
             first = math.log(_FIRST_STEP) + 0.5 * math.log(dimension)
             changes, log_step = renews & (window == 1), search.log_step
             log_step = ops.where(changes, first + 0.0 * log_step, log_step)
-            return found, search._replace(log_step=log_step), spread
+            return scale, search._replace(log_step=log_step), spread
 
         before = state.scale, state.search, state.spread
         warms_up = state.number < self.warm_up

@@ -27,9 +27,9 @@ def line(count=80, seed=0):
     return x, (x + noise).astype("float32")
 
 
-def network(outputs=2, inputs=1):
+def network(outputs=2, inputs=1, units=6):
     keras.utils.set_random_seed(0)
-    layers = [keras.layers.Dense(6, "tanh"), keras.layers.Dense(outputs)]
+    layers = [keras.layers.Dense(units, "tanh"), keras.layers.Dense(outputs)]
     return keras.Sequential([keras.Input((inputs,)), *layers])
 
 
@@ -308,22 +308,23 @@ def test_a_sampler_by_its_name():
 
 
 @pytest.mark.parametrize(
-    ("loss", "sampling", "count"),
+    ("loss", "sampling", "units", "count"),
     [
-        (mh.losses.GaussianNLL(min_std=0.5), "auto", 8),
-        (mh.losses.GaussianNLL(min_std=0.5), 0, 4),
-        (CLASSES(from_logits=True), "auto", 4),
+        (mh.losses.GaussianNLL(min_std=0.5), "auto", 8, 16),
+        (mh.losses.GaussianNLL(min_std=0.5), "auto", 4000, 8),
+        (mh.losses.GaussianNLL(min_std=0.5), 0, 8, 4),
+        (CLASSES(from_logits=True), "auto", 8, 4),
     ],
 )
-def test_chains_on_all_data_are_eight_and_other_networks_four(
-    loss, sampling, count, monkeypatch
+def test_chains_are_many_where_a_gradient_of_all_data_is_cheap(
+    loss, sampling, units, count, monkeypatch
 ):
     def train(run, count):
         raise InterruptedError(f"before {count} members")
 
     monkeypatch.setattr(Fit, "train", train)
     x, y = blobs()
-    ensemble = mh.BayesianEnsemble(network(2, 2), seed=0)
+    ensemble = mh.BayesianEnsemble(network(2, 2, units), seed=0)
     ensemble.compile(loss)
     with pytest.raises(InterruptedError, match=f"before {count} members"):
         ensemble.fit(x, y, sampling=sampling, verbose=0)

@@ -207,16 +207,19 @@ def test_a_step_that_is_not_finite_is_undone_and_turns_round(only_gradient, warm
     assert 5 < total < 150
 
 
-@pytest.mark.parametrize("adapts", [True, False])
-def test_the_warm_up_finds_scales_if_it_may(adapts):
-    kernel = kernels.mclmc(warm_up=60, adapt_scales=adapts)
+@pytest.mark.parametrize("power", [0.0, 0.5, 1.0])
+def test_the_scales_are_a_power_of_the_deviations(power):
+    kernel = kernels.mclmc(warm_up=60, scale_power=power)
     rng = np.random.default_rng(8)
     state = first_state(kernel, rng.normal(size=(CHAINS, DIMENSION)))
     first = ops.convert_to_numpy(state.search.log_step)
+    points = []
     for _ in range(60):
         normals = rng.normal(size=(CHAINS, DIMENSION))
         state, _, _ = kernel.step(state, Given(normals))
-    assert np.all((rows(state.scale) == 1.0) != adapts)
+        points.append(rows(state.point))
+    deviations = np.std(points[24:54], axis=0, ddof=1)  # the last window
+    np.testing.assert_allclose(rows(state.scale), deviations**power, rtol=1e-4)
     assert np.all(ops.convert_to_numpy(state.search.log_step) != first)
 
 

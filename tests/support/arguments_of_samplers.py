@@ -268,7 +268,7 @@ PARTS = {
         decoherence_length=kinds.POSITIVE.or_none,
         warm_up=kinds.INTEGER,
         energy_error=kinds.POSITIVE,
-        adapt_scales=kinds.FLAG,
+        scale_power=number("[0, 1]"),
         temperature=kinds.POSITIVE,
     ),
     "bounds.logistic_regression": row(dict(x=np.ones((4, 2))), x=FEATURES),

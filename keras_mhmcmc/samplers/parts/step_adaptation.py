@@ -103,13 +103,15 @@ def update_spread(state: Spread, position: base.Position) -> Spread:
     return Spread(count, mean, tensors.add_scaled(state.squares, 1.0, products))
 
 
-def scales_of(state: Spread, scales: base.Position) -> base.Position:
-    """Return the standard deviations; where one is 0, the scale stays as it is."""
+def scales_of(
+    state: Spread, scales: base.Position, power: float = 1.0
+) -> base.Position:
+    """Return powers of standard deviations; where one is 0, the scale stays."""
     share = 1.0 / ops.maximum(state.count - 1.0, 1.0)
     found = []
     for squares, scale in zip(state.squares, scales, strict=True):
         variance = squares * ops.cast(tensors.along_chains(share, squares), scale.dtype)
-        root = ops.sqrt(ops.maximum(variance, 1e-36))
+        root = ops.power(ops.maximum(variance, 1e-36), 0.5 * power)
         found.append(ops.where(variance > 1e-36, root, scale))
     return found
 
@@ -126,6 +128,7 @@ def renewed(
     point: base.Position,
     number: Tensor,
     warm_up: int,
+    power: float = 1.0,
 ) -> tuple[Spread, base.Position, Tensor, Tensor]:
     """Return sums and scales after one more position, new ones where a window ends.
 
@@ -135,7 +138,7 @@ def renewed(
     closes = window_of(number + 1, warm_up) > window
     spread = update_spread(spread, point)
     renews = closes & (window > 0) & (spread.count >= LEAST_COUNT)
-    scale = tensors.select(renews, scales_of(spread, scale), scale)
+    scale = tensors.select(renews, scales_of(spread, scale, power), scale)
     empty = base.map_leaves(ops.zeros_like, spread)
     return chosen(closes, empty, spread), scale, renews, window
 
