@@ -115,21 +115,21 @@ class AllData:
         self._is_short = False
         self.plan(WARM_UP)
 
-    def plan(self, steps: int) -> float:
+    def plan(self, steps: int, is_cheap: bool = True) -> float:
         """Set the warm-up for so many steps after it. Return how long a trial is.
 
         A trial is a part of these steps, and has the same warm-up: so one compiled
-        program serves all. In fewer steps than a warm-up needs, chains do not arrive:
-        there the last ones go on where those of the trial ended. Halves for both had
-        the nats of a warm-up of all steps on kin8nm, in 10,976 of 14,270 steps.
+        program serves all. Where a gradient is not cheap, or with fewer steps than a
+        warm-up needs, the last chains go on where those of the trial ended. On kin8nm a
+        warm-up twice as long changed nothing.
         """
         if self._kernel is not None:
             self.warm_up = min(steps, WARM_UP)
             return PILOT
-        self._is_short = steps < WARM_UP
-        half = max(steps // 2, min(steps, _LEAST_WARM_UP))  # a step needs to settle
-        self.warm_up = half if self._is_short else WARM_UP
-        return 0.5 if self._is_short else PILOT
+        self._is_short = steps < WARM_UP or not is_cheap
+        third = max(steps // 3, min(steps, _LEAST_WARM_UP))  # a step needs to settle
+        self.warm_up = third if self._is_short else WARM_UP
+        return 1 / 3 if self._is_short else PILOT
 
     def run(
         self,
@@ -203,10 +203,8 @@ class AllData:
         share = 0.5 * inverse / (setting.prior**2 * size)
         factors = np.tile(np.array([[inverse, share]], "float32"), (size, 1))
         kernel = self._kernel
-        # Four times the decoherence length had .09 nats less on held-out tenths of
-        # Concrete, and on test data .035 less there and .11 more on Yacht (two splits).
         if kernel is None:
-            # Powers 1, .5 and .25: docs/benchmark.md has their nats.
+            # docs/benchmark.md has the nats of other powers and decoherence lengths.
             kernel = kernels.mclmc(
                 warm_up=self.warm_up, energy_error=ENERGY_ERROR, scale_power=0.5
             )

@@ -25,9 +25,9 @@ from keras_mhmcmc.bayesian.chains import Samples
 from keras_mhmcmc.bayesian.chains import Setting
 from keras_mhmcmc.bayesian.choices import Choice
 from keras_mhmcmc.bayesian.choices import Phase
-from keras_mhmcmc.bayesian.choices import count_of
 from keras_mhmcmc.bayesian.choices import has_classes
 from keras_mhmcmc.bayesian.choices import has_fixed_rest
+from keras_mhmcmc.bayesian.choices import is_cheapest
 from keras_mhmcmc.bayesian.choices import is_random
 from keras_mhmcmc.bayesian.choices import sampler_of
 from keras_mhmcmc.bayesian.choices import steps_of
@@ -286,8 +286,9 @@ class Fit:
 
     def phase(self, choice: Choice) -> Phase:
         """Return the chains that sample."""
-        is_fixed = has_fixed_rest(self._model, rows(self._data[0], slice(32)))
-        sampler = sampler_of(choice, self._model, len(self._is_training), is_fixed)
+        size, few = len(self._is_training), rows(self._data[0], slice(32))
+        is_fixed = has_fixed_rest(self._model, few)
+        sampler = sampler_of(choice, self._model, size, is_fixed)
         if isinstance(sampler, Sampler | type):
             return MiniBatches(
                 self._model,
@@ -300,9 +301,9 @@ class Fit:
                 self._seed,
                 self._progress,
             )
-        self.usual_count = count_of(self._model, len(self._is_training))
-        few, plan = rows(self._data[0], slice(32)), self._plan
-        is_long = plan.epochs is None or plan.epochs * plan.epoch >= COMPILED
+        self.usual_count = 16 if is_cheapest(self._model, size) else 8
+        epochs = self._plan.epochs
+        is_long = epochs is None or epochs * self._plan.epoch >= COMPILED
         # A compiled step draws other random numbers.
         self._compiles_steps = (
             is_long
@@ -323,16 +324,14 @@ class Fit:
         if self._is_interrupted:
             _warn_of_interruption(best)
             return best
-        size, few_inputs = len(self._is_training), rows(self._data[0], slice(32))
-        is_on_all = isinstance(phase, AllData) and sampling != 0
-        if is_on_all and is_random(model, few_inputs):
-            self.report.notes.append(
-                "The chains sample the network as it predicts, without dropout."
-            )
+        size, share = len(self._is_training), PILOT
         steps = steps_of(phase, model, size, members.steps or self._most(), sampling)
-        share = PILOT
         if isinstance(phase, AllData):
-            share = phase.plan(steps)
+            share = phase.plan(steps, is_cheapest(model, size))
+            if sampling != 0 and is_random(model, rows(self._data[0], slice(32))):
+                self.report.notes.append(
+                    "The chains sample the network as it predicts, without dropout."
+                )
         kept = choice.kept(model, count)
         few = min(kept, max(1, _KEPT_OF_A_PILOT // count))
         pilot = min(steps, max(2 * few, int(share * steps)))
