@@ -1,13 +1,14 @@
-"""The benchmark: one call with its defaults against its peers, on UCI sets and images.
+"""The benchmark: one call with its defaults against its peers, on UCI sets and classes.
 
 Each method has one setting for all sets. The network of a regression predicts a mean
-and its deviation. MNIST is 10,000 of its images. The methods:
+and its deviation. MNIST is 10,000 of its images. The breast cancer set of scikit-learn
+has random splits. The methods:
 
-- `one call`: `mh.BayesianEnsemble(network)`: eight members and chains for regressions,
-  four for images;
-- `4 AdamW`, `8 AdamW`: the same call without samples: the rate, and for images the
+- `one call`: `mh.BayesianEnsemble(network)`: 16 members and chains for regressions, 8
+  for large sets, and four for classes;
+- `4 AdamW`, `8 AdamW`: the same call without samples: the rate, and for classes the
   decay, are chosen on held-out data; each member of a regression stops early;
-- `twice as long`, for images: four networks with the rate and decay that the held-out
+- `twice as long`, for classes: four networks with the rate and decay that held-out
   examples chose, which train twice as long;
 - `dropout`, for regressions: one network with dropout after each hidden layer, early
   stopping, 100 passes; held-out data choose the rate of dropout;
@@ -49,7 +50,7 @@ SETS = {
     "power_plant": 9568,
     "naval_propulsion": 11934,
 }  # rows
-IMAGES = {"digits": "64", "mnist": "200"}  # and their networks
+CLASSES = {"digits": "64", "mnist": "200", "breast_cancer": "64"}  # their networks
 NETWORKS = {"16-16": (16, 16), "50": (50,), "64": (64,), "200": (200,)}
 SCORES = "nll", "accuracy", "crps", "rmse", "coverage"
 RATES = 0.02, 0.05, 0.1  # of dropout
@@ -59,7 +60,15 @@ DEVICES = "--xla_force_host_platform_device_count=8"
 
 def load(name, folder, split):
     """Standardised arrays or images, and the unit of the target."""
-    if name in IMAGES:
+    if name == "breast_cancer":
+        from sklearn.datasets import load_breast_cancer
+        from sklearn.model_selection import train_test_split
+
+        x, y = load_breast_cancer(return_X_y=True)
+        parts = train_test_split(x, y, test_size=0.2, random_state=split, stratify=y)
+        x, x_test = mh.datasets.standardized(*parts[:2])
+        return x, parts[2], x_test, parts[3], 1.0
+    if name in CLASSES:
         place = folder if name == "mnist" else None
         (x, y), (x_test, y_test) = mh.datasets.load(name, place)
         if name == "mnist":
@@ -75,42 +84,46 @@ def load(name, folder, split):
     return x, y, x_test, y_test, unit
 
 
-def make_network(x, hidden, dropout=0.0):
-    """A dense network with the logits of ten digits, or a mean and its deviation."""
-    is_image = x.ndim > 2
-    body = [keras.layers.Flatten()] if is_image else []
+def has_classes(y):
+    """Whether targets are labels."""
+    return y.dtype.kind in "iu"
+
+
+def make_network(x, y, hidden, dropout=0.0):
+    """A dense network with the logits of classes, or a mean and its deviation."""
+    body = [keras.layers.Flatten()] if x.ndim > 2 else []
     for units in hidden:
         body.append(keras.layers.Dense(units, "relu"))
         if dropout:
             body.append(keras.layers.Dropout(dropout))
-    head = keras.layers.Dense(10 if is_image else 2)
+    head = keras.layers.Dense(int(y.max()) + 1 if has_classes(y) else 2)
     return keras.Sequential([keras.Input(x.shape[1:]), *body, head])
 
 
-def loss_of(x):
+def loss_of(y):
     """The negative log-likelihood of the network's outputs."""
-    if x.ndim > 2:
+    if has_classes(y):
         return keras.losses.SparseCategoricalCrossentropy(from_logits=True)
     return mh.losses.GaussianNLL()
 
 
 def one_call(x, y, x_test, hidden, split, quick, members=None, sampling="auto"):
     """`mh.BayesianEnsemble` with its defaults; `sampling=0`: a deep ensemble."""
-    network = make_network(x, hidden)
+    network = make_network(x, y, hidden)
     ensemble = mh.BayesianEnsemble(network, members, seed=split)
-    ensemble.compile(loss=loss_of(x))
+    ensemble.compile(loss=loss_of(y))
     epochs, sampling = (5, sampling and 0.1) if quick else (None, sampling)
     ensemble.fit(x, y, epochs=epochs, sampling=sampling, verbose=0)
-    if x.ndim > 2:
+    if has_classes(y):
         return ensemble.predict(x_test, verbose=0)
     return mh.predict_distribution(ensemble, x_test)
 
 
 def longer(x, y, x_test, hidden, split, quick):
     """Four networks that train twice as long as the best, with its rate and decay."""
-    network = make_network(x, hidden)
+    network = make_network(x, y, hidden)
     ensemble = mh.BayesianEnsemble(network, seed=split)
-    ensemble.compile(loss=loss_of(x))
+    ensemble.compile(loss=loss_of(y))
     report = ensemble.fit(x, y, epochs=5 if quick else None, sampling=0, verbose=0)
     best = report.rows[-1]  # of the members that learned from all data
     setting = dict(part.split("=") for part in best["setting"].split(", "))
@@ -120,7 +133,7 @@ def longer(x, y, x_test, hidden, split, quick):
         float(setting["rate"]), 2 * best["steps"]
     )
     decay = float(setting["decay"])
-    chains.compile(keras.optimizers.AdamW(rate, weight_decay=decay), loss_of(x))
+    chains.compile(keras.optimizers.AdamW(rate, weight_decay=decay), loss_of(y))
     epochs = round(2 * best["steps"] / (len(x) // 32))
     chains.fit(x, y, batch_size=32, epochs=epochs, verbose=0)
     logits = chains.predict(x_test, verbose=0)
@@ -134,7 +147,7 @@ def dropout(x, y, x_test, hidden, split, quick):
     best = np.inf
     for rate in RATES:
         keras.utils.set_random_seed(split)
-        network = make_network(x, hidden, rate)
+        network = make_network(x, y, hidden, rate)
         network.compile("adamw", mh.losses.GaussianNLL())
         stop = keras.callbacks.EarlyStopping(patience=30, restore_best_weights=True)
         network.fit(
@@ -193,14 +206,14 @@ METHODS = {
 }
 
 
-OF_IMAGES = "one call", "4 AdamW", "8 AdamW", "twice as long"
+OF_CLASSES = "one call", "4 AdamW", "8 AdamW", "twice as long"
 
 
 def is_planned(name, network, method):
     """Whether a set has this network, and this method."""
-    if name in IMAGES:
-        return network == IMAGES[name] and method in OF_IMAGES
-    return network not in IMAGES.values() and method != "twice as long"
+    if name in CLASSES:
+        return network == CLASSES[name] and method in OF_CLASSES
+    return network not in CLASSES.values() and method != "twice as long"
 
 
 def row(name, split, network, method, folder, quick):
@@ -210,7 +223,7 @@ def row(name, split, network, method, folder, quick):
     begin = time.perf_counter()
     law = METHODS[method](x, y, x_test, NETWORKS[network], split, quick)
     seconds = time.perf_counter() - begin
-    if name in IMAGES:
+    if name in CLASSES:
         scores = {
             "nll": mh.metrics.nll(law, y_test),
             "accuracy": mh.metrics.accuracy(law, y_test),
@@ -249,7 +262,7 @@ def table(rows, score):
     lines = [f"| {score} | " + " | ".join(methods) + " |", ""]
     lines[1] = "|---" * (len(methods) + 1) + "|"
     for network in NETWORKS:
-        for name in (*SETS, "diabetes", *IMAGES):
+        for name in (*SETS, "diabetes", *CLASSES):
             cells = []
             of = {
                 method: {
@@ -286,8 +299,8 @@ def main(arguments=None):
     parser.add_argument(
         "--sets",
         nargs="+",
-        choices=(*SETS, "diabetes", *IMAGES),
-        default=(*SETS, *IMAGES),
+        choices=(*SETS, "diabetes", *CLASSES),
+        default=(*SETS, *CLASSES),
     )
     parser.add_argument("--splits", nargs="+", type=int, default=[0, 1, 2])
     parser.add_argument("--networks", nargs="+", choices=NETWORKS, default=NETWORKS)
