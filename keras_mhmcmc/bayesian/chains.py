@@ -112,7 +112,7 @@ class AllData:
         self._own = [places[id(v)] for v in model.trainable_variables]
         self._others = sorted(set(places.values()) - set(self._own))
         self._log_likelihoods: dict[bytes, Callable[..., Tensor]] = {}
-        self._is_short = False
+        self._goes_on = False
         self.plan(WARM_UP)
 
     def plan(self, steps: int, is_cheap: bool = True) -> float:
@@ -126,10 +126,10 @@ class AllData:
         if self._kernel is not None:
             self.warm_up = min(steps, WARM_UP)
             return PILOT
-        self._is_short = steps < WARM_UP or not is_cheap
+        self._goes_on = steps < WARM_UP or not is_cheap
         third = max(steps // 3, min(steps, _LEAST_WARM_UP))  # a step needs to settle
-        self.warm_up = third if self._is_short else WARM_UP
-        return 1 / 3 if self._is_short else PILOT
+        self.warm_up = third if self._goes_on else WARM_UP
+        return 1 / 3 if self._goes_on else PILOT
 
     def run(
         self,
@@ -154,7 +154,7 @@ class AllData:
             values = [starts[place][chain].tobytes() for place in self._others]
             groups.setdefault(b"".join(values), []).append(chain)
         parts: list[Samples] = []
-        ends = [array.copy() for array in starts] if self._is_short else None
+        ends = [array.copy() for array in starts] if self._goes_on else None
         left_out: dict[int, float] = {}
         returns: dict[int, int] = {}
         for key, group in groups.items():
